@@ -1,0 +1,155 @@
+"""plan -> outcomes: makes the allowed changes so, in order, and undoes them all when one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.host import Host
+from tuner.journal import Journal, Line
+from tuner.knobs import BY_NAME
+from tuner.model import (
+    Change,
+    Outcome,
+    Plan,
+    Reading,
+    Seen,
+    Value,
+    aim,
+    met,
+    reading_to_plain,
+    same,
+    setting_to_plain,
+)
+from tuner.plan import fields_of, named_fields, read
+from tuner.run import Progress, Report, Run, Snapshot, Stop, aside, moved, moved_line, place_of, put_back, restore
+
+
+def apply(
+    host: Host,
+    journal: Journal,
+    plan: Plan,
+    head: Line,
+    stop: Stop,
+    *,
+    keep: bool = False,
+    adopt: bool = False,
+    progress: Progress = lambda _: None,
+) -> Report:
+    """Makes the allowed changes of `plan` so, in order; undoes them all if one is refused, unless `keep`.
+
+    `head` says who and when. With `adopt`, a generation is made even when there is nothing to write, because the
+    settings are others than the applied ones. The lock must be held.
+    """
+    host.ready()
+    snapshot: Snapshot = {v.setting.at: v.reading for v in plan.verdicts}
+    todo = [c for c in plan.changes if not c.held]
+    snapshot.update(aside(host, [c.at for c in todo], snapshot))
+    held = [list(c.at) for c in plan.changes if c.held]
+    run = Run(host, journal, "apply", head["who"], plan.settings_id, head={**head, **_frozen(plan, snapshot)})
+    report = Report()
+    for change in todo:
+        if stop.name:
+            report.reason = f"stopped by {stop.name}"
+            break
+        progress(f"{change.knob} {change.target}")
+        outcome = _one(run, change)
+        if outcome:
+            report.outcomes.append(outcome)
+            if outcome.result == "refused" and not keep:
+                report.reason = f"{change.knob} {change.target}: {outcome.why}"
+                break
+    report.reason = report.reason or (f"stopped by {stop.name}" if stop.name else "")
+    report.generation = run.generation
+    if report.reason:
+        _undo_own(run, report, snapshot)
+        return report
+    if run.generation is None and adopt:
+        run.generation = report.generation = journal.begin(run.head, [])
+    others = moved(host, snapshot, {place_of(o) for o in report.outcomes})
+    report.moved = [f"{at[0]} {at[1]}" for at in others]
+    refused = any(o.result == "refused" for o in report.outcomes)
+    run.note(*(moved_line("apply", at, *pair) for at, pair in others.items()))
+    run.end("kept" if refused else "applied", held=held)
+    return report
+
+
+def _frozen(plan: Plan, snapshot: Snapshot) -> Line:
+    """The settings as they are expanded on this host now, with the reading of each before the first write."""
+    judged = {v.setting.at for v in plan.verdicts}
+    return {
+        "settings_id": plan.settings_id,
+        "profile": plan.profile,
+        "settings": [setting_to_plain(v.setting) for v in plan.verdicts],
+        "readings": [reading_to_plain(v.reading) for v in plan.verdicts],
+        "aside": [[*at, reading_to_plain(snapshot[at])] for at in snapshot if at not in judged],
+    }
+
+
+def _one(run: Run, change: Change) -> Outcome | None:
+    """One change: None when a fresh read finds it met already."""
+    knob = BY_NAME[change.knob]
+    found = read(run.host, knob, change.target)
+    if not isinstance(found, Seen):
+        return Outcome(change.knob, change.target, change.before, change.before, "refused", found.why)
+    if met(change.want, found.value, knob.key) != "drift":
+        return None
+    try:
+        value = aim(change.want, found.value, knob.key)
+        after, failure = run.write(change.at, found.value, value, fields_of(change.want))
+    except OSError as error:
+        why = f"the journal cannot be written: {error.strerror}"
+        return Outcome(change.knob, change.target, found.value, found.value, "refused", why)
+    outcome = _outcome(change, found.value, after, failure)
+    try:
+        run.record(outcome)
+    except OSError as error:
+        why = f"the journal cannot be written: {error.strerror}"
+        return Outcome(change.knob, change.target, found.value, outcome.after, "refused", why)
+    return outcome
+
+
+def _outcome(change: Change, before: Value, after: Reading, failure: str) -> Outcome:
+    """done, short or refused, by what was read back and nothing else."""
+    knob = BY_NAME[change.knob]
+    if not isinstance(after, Seen):
+        return Outcome(*change.at, before, before, "refused", failure or after.why)
+    if met(change.want, after.value, knob.key) != "drift":
+        return Outcome(*change.at, before, after.value, "done")
+    if failure or same(before, after.value):
+        why = failure or "the write was taken and changed nothing"
+        return Outcome(*change.at, before, after.value, "refused", why)
+    return Outcome(*change.at, before, after.value, "short", _short(change.want.value, after.value))
+
+
+def _short(wanted: Any, after: Value) -> str:
+    number = after.get("total") if isinstance(after, Mapping) else after
+    asked = wanted.get("total") if isinstance(wanted, Mapping) else wanted
+    if isinstance(number, int) and isinstance(asked, int):
+        return f"{number} of {asked}"
+    return "written, read back differently"
+
+
+def _undo_own(run: Run, report: Report, snapshot: Snapshot) -> None:
+    """Undoes what the run wrote, newest first, then puts back what else moved; journal or no journal."""
+    run.kind, run.lossy = "undo", True
+    if run.generation is not None:
+        for outcome in reversed(report.outcomes):
+            restore(run, place_of(outcome), outcome.before)
+        report.not_restored = put_back(run, {**snapshot, **_first_readings(report, snapshot)})
+    report.undone = not report.not_restored
+    run.end("not restored" if report.not_restored else "undone", held=[], why=report.reason)
+
+
+def _first_readings(report: Report, snapshot: Snapshot) -> Snapshot:
+    return {place_of(o): snapshot.get(place_of(o), Seen(o.before)) for o in report.outcomes}
+
+
+def stale(host: Host, plan: Plan) -> list[str]:
+    """The changes of `plan` whose target no longer holds what the plan saw."""
+    gone = []
+    for change in plan.changes:
+        now = read(host, BY_NAME[change.knob], change.target)
+        if not isinstance(now, Seen) or not same(named_fields(change.before, fields_of(change.want)), now.value):
+            gone.append(f"{change.knob} {change.target}")
+    return gone

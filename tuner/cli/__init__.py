@@ -1,0 +1,69 @@
+"""The command line: the only place that prints and the only one that exits."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from tuner.errors import Exit, TunerError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb; returns the exit code of the contract in tuner.errors.Exit."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if "--debug" in words:
+        return _run(words)
+    try:
+        return _run(words)
+    except KeyboardInterrupt:
+        sys.stderr.write("tuner: stopped by SIGINT; nothing was being written\n")
+        return 128 + 2
+
+
+def _run(words: list[str]) -> int:
+    try:
+        return _answer(words)
+    except TunerError as error:
+        if "--debug" in words:
+            raise
+        _complain(error, as_json="--json" in words)
+        return int(error.code)
+
+
+def _answer(words: list[str]) -> int:
+    from tuner.cli.parser import MODULES, parse
+
+    args = parse(words)
+    verb = getattr(importlib.import_module(f"tuner.cli.{MODULES[args.verb]}"), args.verb)
+    code, document, lines = verb(args)
+    try:
+        if args.json:
+            json.dump(document, sys.stdout, indent=1)
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        else:
+            from tuner import render
+
+            render.write(lines)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return int(code)
+
+
+def _complain(error: TunerError, *, as_json: bool) -> None:
+    if as_json:
+        from tuner.documents import error as document
+
+        json.dump(document(Exit(error.code), error.problems), sys.stdout, indent=1)
+        sys.stdout.write("\n")
+    for problem in error.problems:
+        where = f"{problem.where}: " if problem.where else ""
+        text = f"tuner: {where}{problem.what}"
+        hint = f"  hint: {problem.hint}\n" if problem.hint else ""
+        sys.stderr.write("".join(c if c.isprintable() else "?" for c in text) + "\n" + hint)

@@ -1,0 +1,203 @@
+"""plan, apply, rollback: the verbs that lead to writes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tuner import applied as cache
+from tuner import apply as applying
+from tuner import documents, idle, off, render
+from tuner import plan as planning
+from tuner.cli.common import Answer, begin_line, exit_of, open_root, who
+from tuner.errors import Exit, Problem, TunerError, bad_input, worst
+from tuner.host import Host
+from tuner.journal import Journal
+from tuner.ledger import Ledger, fold
+from tuner.lock import locked
+from tuner.model import Plan
+from tuner.profile import Profile, load_profile
+from tuner.run import Progress, Report, Stop
+from tuner.undo import rollback as undo
+from tuner.undo import settle
+
+
+def plan(args: argparse.Namespace) -> Answer:
+    """What apply would do now."""
+    host = open_root(args.root)
+    profile = load_profile(host, args.profile)
+    _, ledger, readable = cache.current(host)
+    made = _make(host, profile, args.allow, ledger)
+    lines = render.plan(made, host, all_rows=args.all, command=f"tuner apply --profile {args.profile}{_root(args)}")
+    if not readable:
+        lines.append("Not shown:   what a profile before this one left, since only root can read the journal")
+    lines += _off(host)
+    return _plan_exit(made), documents.plan(made, host), lines
+
+
+def _make(host: Host, profile: Profile, words: list[str], ledger: Ledger) -> Plan:
+    return planning.make(host, profile.name, profile.settings, idle.allowed(host, words), ledger)
+
+
+def _root(args: argparse.Namespace) -> str:
+    return f" --root {args.root}" if args.root else ""
+
+
+def _off(host: Host) -> list[str]:
+    why = off.state(host)
+    return [f"tuner is off: {why}; an operator's apply and rollback still run"] if why else []
+
+
+def _plan_exit(made: Plan) -> Exit:
+    codes = [exit_of(v) for v in made.verdicts]
+    codes += [Exit.HELD if c.held else Exit.DIFFERS for c in made.changes]
+    return worst(codes)
+
+
+def apply(args: argparse.Namespace) -> Answer:
+    """Makes the plan so, under the lock."""
+    host = open_root(args.root, writing=True)
+    profile = load_profile(host, args.profile)
+    with locked(host, who()), Stop().listening() as stop:
+        journal = Journal(host)
+        notes = _settle(host, journal)
+        ledger = fold(journal)
+        made = _make(host, profile, args.allow, ledger)
+        gone = applying.stale(host, made)
+        if gone:
+            hint = "nothing was written; run it again"
+            raise TunerError(Problem("", f"the host changed under the plan: {', '.join(gone)}", hint), Exit.DIFFERS)
+        head = begin_line(host, profile.reference)
+        others = ledger.newest is None or ledger.newest.head["settings_id"] != made.settings_id
+        with _progress() as progress:
+            report = applying.apply(
+                host, journal, made, head, stop, keep=args.on_error == "keep", adopt=others, progress=progress
+            )
+        notes += _publish(host, journal, report)
+    lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(report, made)]
+    return _apply_exit(report, made), documents.apply(report, made, host), lines
+
+
+def _settle(host: Host, journal: Journal) -> list[str]:
+    host.ready()
+    try:
+        return settle(host, journal)
+    except OSError as error:
+        what = f"the journal of an interrupted run cannot be completed: {error.strerror}"
+        raise TunerError(Problem("", what, "nothing was written; make room in /var/lib/tuner"), Exit.UNDONE) from None
+
+
+def _publish(host: Host, journal: Journal, report: Report) -> list[str]:
+    if report.generation is None and not report.outcomes and cache.current(host)[0] is not None:
+        return []
+    notes = []
+    try:
+        journal.prune()
+    except OSError as error:
+        notes.append(f"old generations cannot be dropped: {error.strerror}")
+    problem = cache.publish(host, journal)
+    return [*notes, problem] if problem else notes
+
+
+def _apply_exit(report: Report, made: Plan) -> Exit:
+    if report.not_restored:
+        return Exit.NOT_RESTORED
+    if report.reason:
+        return Exit.UNDONE
+    codes = [Exit.DIFFERS for o in report.outcomes if o.result in ("short", "refused")]
+    codes += [Exit.DIFFERS for v in made.verdicts if v.state == "unsupported" and v.setting.required]
+    codes += [exit_of(v) for v in made.verdicts if v.state in ("unknown", "missing")]
+    return worst(codes)
+
+
+def _outcome_lines(report: Report, made: Plan) -> list[str]:
+    held = [c for c in made.changes if c.held]
+    lines = render.outcomes(report.outcomes)
+    lines += [f"  side effect   {place}" for place in report.moved]
+    if report.reason:
+        state = "all was undone" if report.undone else "NOT RESTORED: " + ", ".join(report.not_restored)
+        lines += ["", f"Failed: {report.reason}", state if report.outcomes else "nothing was written"]
+    elif report.outcomes:
+        results = [o.result for o in report.outcomes]
+        counts = ", ".join(f"{results.count(r)} {r}" for r in ("done", "short", "refused") if r in results)
+        lines += ["", f"Generation {report.generation}: {counts}. Undo it: tuner rollback"]
+    elif report.generation is not None:
+        lines.append(f"Nothing to write; generation {report.generation} records these settings as the applied ones")
+    else:
+        lines.append("Nothing to write: the host is as the profile wants it" if not held else "Nothing to write")
+    if held:
+        rows = [("held", f"{c.knob} {c.target}", render.value(c.before), render.want(c.want), c.held) for c in held]
+        lines += ["", *render.table(rows)]
+    return lines
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress]:
+    """Says on a terminal which change is under way, once a run takes over two seconds."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    start = time.monotonic()
+
+    def say(what: str) -> None:
+        if time.monotonic() - start > 2:
+            sys.stderr.write(f"\r\033[Kwriting {what}")
+            sys.stderr.flush()
+
+    yield say
+    if time.monotonic() - start > 2:
+        sys.stderr.write("\r\033[K")
+
+
+def rollback(args: argparse.Namespace) -> Answer:
+    """Gives back what the newest live generation changed."""
+    host = open_root(args.root, writing=True)
+    with locked(host, who()), Stop().listening():
+        journal = Journal(host)
+        notes = _settle(host, journal)
+        _check_target(fold(journal), args.to)
+        try:
+            report, undoes = undo(host, journal, args.to, who(), force=args.force)
+        except OSError as error:
+            what = f"the journal cannot be written: {error.strerror}"
+            raise TunerError(
+                Problem("", what, "nothing was restored; make room in /var/lib/tuner"), Exit.NOT_RESTORED
+            ) from None
+        notes += _publish(host, journal, report)
+        newest = fold(journal).newest
+    lines = [render.head(host), *_off(host), *notes, *render.outcomes(report.outcomes, rolling=True), ""]
+    numbers = ", ".join(map(str, undoes))
+    state = "not all restored, still live" if _open(report) else "rolled back"
+    lines.append(f"Generation{'s' * (len(undoes) > 1)} {numbers}: {state}. {_now(newest)}")
+    lines += [f"NOT RESTORED  {place}" for place in report.not_restored]
+    return _rollback_exit(report), documents.rollback(report, undoes, host), lines
+
+
+def _open(report: Report) -> bool:
+    return bool(report.not_restored) or any(o.result in ("held", "short", "refused") for o in report.outcomes)
+
+
+def _now(newest: Any) -> str:
+    return f"Applied now: generation {newest.number}" if newest else "Nothing is applied now"
+
+
+def _check_target(ledger: Ledger, to: int | None) -> None:
+    numbers = [g.number for g in ledger.live]
+    if not numbers:
+        raise bad_input("", "nothing to roll back", "tuner history lists the generations")
+    if to is not None and to != 0 and to not in numbers:
+        raise bad_input(f"--to {to}", "no live generation of that number", f"live: 0, {', '.join(map(str, numbers))}")
+    if to is not None and to >= numbers[-1]:
+        raise bad_input(f"--to {to}", "is the newest live generation: nothing to roll back", "give an older one")
+
+
+def _rollback_exit(report: Report) -> Exit:
+    results = [o.result for o in report.outcomes]
+    codes = [Exit.NOT_RESTORED] * bool(report.not_restored or "refused" in results or "short" in results)
+    codes += [Exit.DIFFERS] * ("not ours any more" in results)
+    codes += [Exit.HELD] * ("held" in results)
+    return worst(codes)

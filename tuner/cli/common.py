@@ -1,0 +1,61 @@
+"""What several verbs need."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+from tuner import __version__, documents
+from tuner.errors import Exit, bad_input
+from tuner.host import Host, Unrecorded, open_host
+from tuner.journal import Line
+from tuner.model import Verdict
+from tuner.off import now
+
+Answer = tuple[Exit, dict[str, Any], list[str]]
+"""Exit code, JSON document, lines for people."""
+
+CODES = {
+    "ok": Exit.OK, "raised": Exit.OK, "unsupported": Exit.OK, "pending": Exit.PENDING, "held": Exit.HELD,
+    "shadowed": Exit.DIFFERS, "unknown": Exit.UNKNOWN, "drift": Exit.DIFFERS, "missing": Exit.MISSING,
+}  # fmt: skip
+
+
+def exit_of(verdict: Verdict) -> Exit:
+    """The exit code that one verdict asks for."""
+    return CODES[documents.effective(verdict)]
+
+
+def open_root(root: str | None, *, writing: bool = False) -> Host:
+    """The host of --root; to write to this machine takes root."""
+    host = open_host(root)
+    if writing and host.kind == "live" and os.geteuid() != 0:
+        raise bad_input("", "root is needed to write", "sudo tuner ...; plan, verify and explain need no root")
+    return host
+
+
+def who() -> str:
+    """The person at the keyboard, through sudo."""
+    person = os.environ.get("SUDO_USER")
+    if person:
+        return f"{person} (sudo)"
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def begin_line(host: Host, reference: str) -> Line:
+    """Who applies, when, in which boot, with which tuner."""
+    try:
+        boot = host.peek("/proc/sys/kernel/random/boot_id").strip() if host.kind != "image" else ""
+    except (OSError, Unrecorded):
+        boot = ""
+    return {
+        "who": who(),
+        "when": now().isoformat(),
+        "boot_id": boot,
+        "tuner": __version__,
+        "reference": os.path.abspath(reference) if "/" in reference else reference,
+    }

@@ -1,0 +1,229 @@
+"""verify, status, explain, history: the verbs that only look."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import time
+from typing import Any
+
+from tuner import applied as cache
+from tuner import documents, off, render
+from tuner import plan as planning
+from tuner.cli.common import Answer, exit_of, open_root
+from tuner.errors import BadValue, Exit, TunerError, bad_input, worst
+from tuner.host import Host
+from tuner.journal import Generation, Journal
+from tuner.knobs import BY_NAME, Knob
+from tuner.ledger import Applied, Ledger
+from tuner.lock import held
+from tuner.model import Plan, Setting, Unreadable, Verdict, from_plain, settings_id
+from tuner.profile import load_profile
+
+SETTLING = 1.0
+"""Seconds that verify gives an apply in progress before it says so."""
+
+
+def verify(args: argparse.Namespace) -> Answer:
+    """The applied generation judged, or a profile."""
+    host = open_root(args.root)
+    if args.profile:
+        applied, notes = None, []
+        profile = load_profile(host, args.profile)
+        allowed = planning.Allowed(frozenset({"none", "app", "memory", "clocks"}))
+        made = planning.make(
+            host, profile.name, profile.settings, allowed, cache.current(host)[1], keep_unmentioned=True
+        )
+    else:
+        applied, made = _judged(host)
+        notes = _notes(host, applied)
+    code = worst([exit_of(v) for v in made.verdicts])
+    lines = render.verify(made, host, notes, all_rows=args.all)
+    return code, documents.verify(made, host, applied, notes), lines
+
+
+def _judged(host: Host) -> tuple[Applied, Plan]:
+    """The applied generation and its verdicts; while an apply is under way, what differs is not known."""
+    applied = _applied(host, cache.current(host)[0])
+    if not _writing(host):
+        return applied, planning.verify(host, applied)
+    time.sleep(SETTLING)
+    applied = _applied(host, cache.current(host)[0])
+    made = planning.verify(host, applied)
+    if not _writing(host):
+        return applied, made
+    why = "apply in progress"
+    verdicts = tuple(
+        Verdict(v.setting, Unreadable(why), "unknown", why, v.disruption) if v.state in ("drift", "missing") else v
+        for v in made.verdicts
+    )
+    return applied, Plan(made.settings_id, made.profile, verdicts, ())
+
+
+def _applied(host: Host, found: Applied | None) -> Applied:
+    if found is None:
+        raise bad_input(str(host), "nothing applied yet", "tuner apply --profile NAME, or verify --profile NAME")
+    return found
+
+
+def _writing(host: Host) -> bool:
+    """Whether a run is open and alive."""
+    if not held(host):
+        return False
+    try:
+        return any(g.open_run() for g in Journal(host).generations.values())
+    except PermissionError:
+        return True
+
+
+def _notes(host: Host, applied: Applied) -> list[str]:
+    notes = [f"Applied: generation {applied.generation}, profile {applied.profile}, {applied.when} by {applied.who}"]
+    try:
+        profile = load_profile(host, applied.reference)
+    except TunerError:
+        notes.append(f"The profile {applied.reference} cannot be read now; what was applied is judged")
+    else:
+        if settings_id(list(profile.settings)) != applied.settings_id:
+            notes.append(f"Profile changed since apply: tuner plan --profile {applied.reference} shows the difference")
+    why = off.state(host)
+    return [*notes, f"tuner is off: {why}"] if why else notes
+
+
+def status(args: argparse.Namespace) -> Answer:
+    """One screen for three in the morning."""
+    host = open_root(args.root)
+    applied, ledger, readable = cache.current(host)
+    off_why = off.state(host)
+    rows: list[tuple[str, str]] = [("mode", f"off: {off_why}" if off_why else "on")]
+    document: dict[str, Any] = {"schema": "tuner.status/1", "host": documents.host(host), "off": off_why or None}
+    document |= {"generation": None, "settings_id": None, "profile": None, "who": None, "when": None}
+    document |= {"state": None, "counts": {}, "interrupted": [], "lock_held": held(host), "live": []}
+    code = Exit.OK
+    if applied is None:
+        rows.append(("applied", "nothing yet"))
+    else:
+        _, made = _judged(host)
+        code = worst([exit_of(v) for v in made.verdicts])
+        document |= {"generation": applied.generation, "settings_id": applied.settings_id, "profile": applied.profile}
+        document |= {"who": applied.who, "when": applied.when, "counts": made.counts()}
+        document |= {"state": documents.worst_state(made)}
+        rows.append(("applied", f"generation {applied.generation}, profile {applied.profile}"))
+        rows.append(("settings", applied.settings_id[:8]))
+        rows.append(("by", f"{applied.who}, {applied.when}"))
+        rows.append(("worst", f"{documents.worst_state(made)}   ({render.counted(made, planning=False)})"))
+        rows += [("", f"{v.state} {v.setting.knob} {v.setting.target}") for v in made.verdicts if exit_of(v)][:8]
+    rows += _journal_rows(ledger, readable, document)
+    if document["lock_held"]:
+        rows.append(("lock", "a run is writing now"))
+    return code, document, [render.head(host), *render.table(rows, group=False)]
+
+
+def _journal_rows(ledger: Ledger, readable: bool, document: dict[str, Any]) -> list[tuple[str, str]]:
+    if not readable:
+        return [("journal", "needs root")]
+    document["live"] = [g.number for g in ledger.live]
+    broken = [g.number for g in ledger.live if g.state in ("interrupted", "running", "not restored")]
+    document["interrupted"] = broken
+    rows = [("live", ", ".join(str(g.number) for g in ledger.live) or "no generation")]
+    return rows + [("attention", f"generation {number} did not end well: tuner history {number}") for number in broken]
+
+
+def explain(args: argparse.Namespace) -> Answer:
+    """The knob's own words, and for a target which value, why and says who."""
+    host = open_root(args.root)
+    name, _, target = args.place.partition(":")
+    knob = BY_NAME.get(name)
+    if knob is None:
+        raise bad_input(args.place, f"no knob {name!r}", f"known: {', '.join(BY_NAME)}")
+    lines = [render.head(host), f"knob {name}", "", *_doc(knob)]
+    document: dict[str, Any] = {"schema": "tuner.explain/1", "host": documents.host(host), "knob": name}
+    document |= {"doc": "\n".join(_doc(knob)), "target": None, "settings": []}
+    if target:
+        try:
+            target = knob.canonical(target)
+        except BadValue as bad:
+            raise bad_input(args.place, bad.what, bad.hint) from None
+        document["target"] = target
+        settings = [s for s in _settings(host, args.profile) if s.at == (name, target)]
+        rows = _place(host, knob, target)
+        for setting in settings:
+            rows += [("want", render.want(setting.want)), ("why", setting.why), ("source", setting.source)]
+            rows += [("origin", setting.origin), ("required", "yes" if setting.required else "no")]
+        if not settings:
+            rows.append(("want", "nothing: no profile in force names it; give one with --profile"))
+        document["settings"] = [documents.profile_setting(s) for s in settings]
+        lines += ["", target, *render.table(rows, group=False)]
+    return Exit.OK, document, lines
+
+
+def _doc(knob: Knob) -> list[str]:
+    return inspect.cleandoc(type(knob).__doc__ or "").splitlines()
+
+
+def _place(host: Host, knob: Knob, target: str) -> list[tuple[str, str]]:
+    found = planning.read(host, knob, target)
+    rows = [("running", render.reading(found) if not hasattr(found, "why") else found.why)]
+    about = knob.about(target)
+    rows += [("about", about)] if about else []
+    rows.append(("disruption", knob.disruption(target)))
+    rows.append(("undo", "tuner rollback gives back what the target held before apply"))
+    return rows
+
+
+def _settings(host: Host, reference: str | None) -> list[Setting]:
+    if reference:
+        return planning.expand(host, load_profile(host, reference).settings)
+    applied = cache.current(host)[0]
+    return list(applied.settings) if applied else []
+
+
+def history(args: argparse.Namespace) -> Answer:
+    """The generations, newest last, or the lines of one."""
+    host = open_root(args.root)
+    try:
+        journal = Journal(host)
+    except PermissionError:
+        raise bad_input("/var/lib/tuner", "only root can read the journal", "sudo tuner history") from None
+    if args.generation is not None:
+        return _one_generation(host, journal, args.generation)
+    live = {g.number for g in cache.current(host)[1].live}
+    rows = [_generation(g, g.number in live) for _, g in sorted(journal.generations.items())]
+    table = [("gen", "state", "when", "by", "profile", "settings", "writes")] + [
+        tuple(map(str, r.values())) for r in rows
+    ]
+    lines = [render.head(host), *(render.table(table, group=False) if rows else ["no generation yet"])]
+    return Exit.OK, {"schema": "tuner.history/1", "host": documents.host(host), "generations": rows}, lines
+
+
+def _generation(generation: Generation, live: bool) -> dict[str, Any]:
+    head = generation.head
+    state = generation.state if live or generation.state == "undone" else "rolled back"
+    return {
+        "generation": generation.number,
+        "state": state,
+        "when": head["when"],
+        "who": head["who"],
+        "profile": head["profile"],
+        "settings_id": head["settings_id"][:8],
+        "writes": sum(line["op"] == "outcome" for line in generation.lines),
+    }
+
+
+def _one_generation(host: Host, journal: Journal, number: int) -> Answer:
+    generation = journal.generations.get(number)
+    if generation is None:
+        known = ", ".join(map(str, sorted(journal.generations))) or "none"
+        raise bad_input(str(number), "no such generation", f"known: {known}")
+    found = [line for line in generation.lines if line["op"] in ("outcome", "moved")]
+    rows = []
+    for line in found:
+        before, after = (render.value(from_plain(line[name])) for name in ("before", "after"))
+        result = line.get("result", "side effect")
+        rows.append(
+            (line["run"], result, f"{line['knob']} {line['target']}", before, f"-> {after}", line.get("why", ""))
+        )
+    live = number in {g.number for g in cache.current(host)[1].live}
+    about = _generation(generation, live)
+    lines = [render.head(host, generation.head["settings_id"]), ", ".join(f"{k} {v}" for k, v in about.items()), ""]
+    document = {"schema": "tuner.history/1", "host": documents.host(host), "generations": [{**about, "lines": found}]}
+    return Exit.OK, document, [*lines, *render.table(rows)]

@@ -1,0 +1,115 @@
+"""What can be typed: the verbs and their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from tuner import __version__
+from tuner.errors import bad_input
+from tuner.model import DISRUPTIONS
+
+EXITS = """exit codes:
+  0 as wanted     10 differs     11 hardware missing     12 could not tell     13 right after next boot     14 held
+  20 failed, all undone     21 something could not be restored     30 another run     31 not for this host
+  64 bad input"""
+
+MODULES = {
+    "plan": "change", "apply": "change", "rollback": "change", "verify": "look", "status": "look", "explain": "look",
+    "history": "look", "list_hosts": "hosts", "copy": "hosts", "off": "switch", "on": "switch",
+}  # fmt: skip
+"""Which module of tuner.cli has the function of a verb: imported when the verb is called, not before."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises our error instead of exiting with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Bad usage is bad input: exit 64."""
+        raise bad_input("", message, f"{self.prog} --help")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The namespace of one call; `verb` names the function that answers it."""
+    parser = Parser(
+        prog="tuner",
+        description="Plans, applies, verifies and undoes the settings of a GPU node.",
+        epilog=EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tuner {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="word", required=True, parser_class=Parser)
+    plan = _verb(verbs, "plan", "plan", "show what apply would do; writes nothing, needs no root")
+    _profile(plan, required=True)
+    _allow(plan)
+    _all(plan)
+    apply = _verb(verbs, "apply", "apply", "make it so; undoes everything if one write is refused")
+    _profile(apply, required=True)
+    _allow(apply)
+    apply.add_argument("--on-error", choices=("undo", "keep"), default="undo", help="after a refused write (undo)")
+    verify = _verb(verbs, "verify", "verify", "prove that what was applied still holds")
+    _profile(verify, required=False)
+    _all(verify)
+    rollback = _verb(verbs, "rollback", "rollback", "undo the newest live generation")
+    rollback.add_argument("--to", type=int, metavar="N", help="undo all generations newer than N; 0: all of them")
+    rollback.add_argument("--force", action="store_true", help="restore also what somebody else changed since")
+    status = _verb(verbs, "status", "status", "one screen: what is applied, by whom, and how it stands")
+    status.set_defaults(profile=None)
+    explain = _verb(verbs, "explain", "explain", "which value, why, says who, and how to undo it")
+    explain.add_argument("place", metavar="KNOB[:TARGET]", help="such as sysctl:net.core.rmem_max")
+    _profile(explain, required=False)
+    history = _verb(verbs, "history", "history", "the generations of this host, or the outcomes of one")
+    history.add_argument("generation", type=int, nargs="?", metavar="N")
+    host = verbs.add_parser("host", help="recorded hosts: list, copy", allow_abbrev=False)
+    below = host.add_subparsers(title="verbs", metavar="VERB", dest="under", required=True, parser_class=Parser)
+    _verb(below, "list", "list_hosts", "the recorded hosts that come with tuner, and their faults", root=False)
+    copy = _verb(below, "copy", "copy", "make a tree of a recorded host, for --root", root=False)
+    copy.add_argument("name", metavar="NAME", help="a host of `tuner host list`, or a manifest file")
+    copy.add_argument("directory", metavar="DIR", help="a directory that is not there yet, or empty")
+    copy.add_argument("--fault", action="append", default=[], metavar="FAULT", help="a fault of that host; repeatable")
+    off = _verb(verbs, "off", "off", "stop everything that runs by itself; an operator's apply still runs")
+    off.add_argument("--why", required=True, metavar="TEXT")
+    off.add_argument("--for", dest="span", metavar="SPAN", help="such as 30m, 2h, 1d; without it until `tuner on`")
+    _verb(verbs, "on", "on", "end `tuner off`")
+    return parser.parse_args(list(words))
+
+
+def _verb(verbs: Any, name: str, function: str, what: str, *, root: bool = True) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=f"{what}.", allow_abbrev=False)
+    parser.set_defaults(verb=function)
+    if root:
+        parser.add_argument("--root", metavar="DIR", help="a copied host or an image instead of this machine")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def _profile(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    what = "name or file of a profile" + ("" if required else "; without it, the applied generation")
+    parser.add_argument("--profile", required=required, metavar="PROFILE", help=what)
+
+
+def _all(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="also the settings that are as wanted")
+
+
+def _allow(parser: argparse.ArgumentParser) -> None:
+    classes = ",".join(DISRUPTIONS[1:])
+    parser.add_argument(
+        "--allow",
+        type=_classes,
+        default=["auto"],
+        metavar="CLASS[,CLASS]",
+        help=f"disruption that may be caused besides auto, out of {classes},all; none: harmless only. "
+        "auto (the default): app, and memory and clocks while no job has a GPU or RDMA device open",
+    )
+
+
+def _classes(text: str) -> list[str]:
+    words = [word for word in text.split(",") if word]
+    unknown = [word for word in words if word not in (*DISRUPTIONS, "auto", "all")]
+    if unknown or not words:
+        raise argparse.ArgumentTypeError(f"no class {', '.join(unknown) or repr(text)}")
+    return words

@@ -1,0 +1,139 @@
+"""A recorded host: a tree made from a manifest, whose kernel files answer writes by rules.
+
+What lies in the tree is the truth, hand edits and removals included. The manifest answers only for a path that is
+not there; what it does not know is Unrecorded, never 'not there'. No call of this class touches the machine it runs
+on outside the tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import posixpath
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from tuner.errors import bad_input
+from tuner.host import manifest as manifests
+from tuner.host.door import Host, Unrecorded
+from tuner.host.tree import Lost, fault, under_kernel
+from tuner.sim.engine import Engine
+
+MARK = ".tuner-host"
+"""The directory that makes a tree a recorded host: manifest, host.yaml, kernel.yaml, state."""
+
+
+class RecordedHost(Host):
+    """Files of a copied host below `root`."""
+
+    def __init__(self, root: str) -> None:
+        about = _about(root)
+        super().__init__(root, "recorded", about["name"], about["kernel"])
+        path = os.path.join(root, MARK, "manifest")
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                self.manifest = manifests.parse(file.read(), path)
+        except OSError as error:
+            raise bad_input(path, error.strerror or "unreadable", "make a new copy: tuner host copy NAME DIR") from None
+        self._engine: Engine | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The rules of this host's kernel, loaded and checked at first use."""
+        if self._engine is None:
+            self._engine = Engine(self.tree, f"/{MARK}")
+        return self._engine
+
+    def ready(self) -> None:
+        """Loads and checks the rules: a broken kernel.yaml ends the run before the first write."""
+        _ = self.engine
+
+    def read(self, path: str) -> bytes:
+        """As Host.read; a path that is not in the tree is answered by the manifest.
+
+        A kernel file without a read bit cannot be read, by root neither.
+        """
+        with self._recorded():
+            if under_kernel(path) and not self.tree.stat(path).st_mode & 0o444:
+                raise fault(errno.EACCES, path)
+            return super().read(path)
+
+    def stat(self, path: str, follow: bool = True) -> os.stat_result:
+        """As Host.stat."""
+        with self._recorded():
+            return super().stat(path, follow)
+
+    def link(self, path: str) -> str:
+        """As Host.link."""
+        with self._recorded():
+            return super().link(path)
+
+    def list(self, path: str) -> list[str]:
+        """As Host.list, plus recorded names that cannot lie in a tree (errno, not recorded themselves)."""
+        with self._recorded():
+            names = set(super().list(path))
+            real = self.tree.real(path)
+        if real == "/":
+            names.discard(MARK)
+        entries = self.manifest.entries
+        if real in self.manifest.implied:
+            raise Unrecorded(f"{path} (its listing)")
+        if real in entries:
+            below = {name: entries.get(posixpath.join(real, name)) for name in entries[real].names}
+            names |= {name for name, entry in below.items() if entry is None or entry.kind == "errno"} - {
+                name for name in below if posixpath.join(real, name) in self.manifest.implied
+            }
+        return sorted(names)
+
+    def write(self, path: str, text: str) -> None:
+        """Below /proc and /sys the host's own rules decide what a write does."""
+        if not under_kernel(path):
+            raise ValueError(f"{path} is no kernel file; use put")
+        with self._recorded():
+            if not self.writable(path):
+                raise fault(errno.EACCES, path)
+            self.engine.write(self.tree.real(path), text)
+
+    @contextlib.contextmanager
+    def _recorded(self) -> Iterator[None]:
+        try:
+            yield
+        except Lost as lost:
+            raise self._answer(lost) from None
+
+    @staticmethod
+    def _state(path: str) -> bool:
+        """Whether tuner keeps its own state there, which no capture knows."""
+        return any(f"{path}/".startswith(f"{own}/") for own in ("/run/tuner", "/var/lib/tuner", "/etc/tuner/applied"))
+
+    def _answer(self, lost: Lost) -> Exception:
+        """The right error for the path `lost.real`, the first component that the tree does not have."""
+        entry = self.manifest.entries.get(lost.real)
+        if self._state(lost.real):
+            return lost
+        if entry is not None:
+            return fault(entry.errno, lost.real) if entry.kind == "errno" else lost
+        if lost.real in self.manifest.implied:
+            return lost
+        parent = posixpath.dirname(lost.real)
+        listing = self.manifest.entries.get(parent)
+        if listing is not None and listing.kind == "dir":
+            return lost if posixpath.basename(lost.real) not in listing.names else Unrecorded(lost.real)
+        if listing is None and parent not in self.manifest.implied and parent != "/":
+            return lost
+        return Unrecorded(lost.real)
+
+
+def _about(root: str) -> dict[str, Any]:
+    path = os.path.join(root, MARK, "host.yaml")
+    try:
+        with open(path, encoding="utf-8") as file:
+            about = yaml.safe_load(file)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise bad_input(path, f"cannot be read: {error}", "make a new copy: tuner host copy NAME DIR") from None
+    if not isinstance(about, dict) or not {"name", "kernel"} <= set(about):
+        raise bad_input(path, "name and kernel are missing", "make a new copy: tuner host copy NAME DIR")
+    return {name: str(value) for name, value in about.items()}

@@ -1,0 +1,294 @@
+"""Files below a root, resolved inside it.
+
+A path is walked one component at a time on directory handles, so that links, absolute ones included, end
+inside the root (chroot semantics) and no one can swap a component between the look and the write.
+Every write of the product goes through the functions of this module: that is the door.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator
+
+LIMIT = 4 * 1024 * 1024
+"""Largest file that is read, in bytes: nothing tuner judges is near it."""
+
+LINKS = 40
+"""Links followed in one path before ELOOP, as the kernel does."""
+
+BESIDE = ".tuner-new"
+"""Suffix of the file that a replacement is written to before the rename."""
+
+
+class Lost(FileNotFoundError):
+    """ENOENT, with `real`: the first component that is not there, links resolved."""
+
+    def __init__(self, real: str) -> None:
+        super().__init__(errno.ENOENT, os.strerror(errno.ENOENT), real)
+        self.real = real
+
+
+def fault(number: int, path: str) -> OSError:
+    """The OSError of `number` (its subclass, as Python picks it) on `path`."""
+    return OSError(number, os.strerror(number), path)
+
+
+def under_kernel(path: str) -> bool:
+    """Whether `path` is a kernel file: these are written in place and never created."""
+    return path.startswith(("/proc/", "/sys/"))
+
+
+class Tree:
+    """The files below `root`. Paths are absolute, as the host itself names them."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.native = root == "/"
+
+    @contextlib.contextmanager
+    def at(self, path: str, follow: bool = True) -> Iterator[tuple[int, str, str]]:
+        """Yields (handle of the directory, last name, real path); with `follow` the last name is no link.
+
+        Raises Lost for a component that is not there, OSError (ENOTDIR, ELOOP, EACCES) as the kernel does.
+        """
+        todo = deque(part for part in path.split("/") if part not in ("", "."))
+        handles = [os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
+        names: list[str] = []
+        links = 0
+        try:
+            while todo:
+                name = todo.popleft()
+                if name == "..":
+                    if names:
+                        names.pop()
+                        os.close(handles.pop())
+                    continue
+                target = _link(handles[-1], name, names)
+                if target is not None and (todo or follow):
+                    links += 1
+                    if links > LINKS:
+                        raise fault(errno.ELOOP, path)
+                    if target.startswith("/"):
+                        while names:
+                            names.pop()
+                            os.close(handles.pop())
+                    todo.extendleft(part for part in reversed(target.split("/")) if part not in ("", "."))
+                    continue
+                if not todo:
+                    yield handles[-1], name, "/" + "/".join([*names, name])
+                    return
+                flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                try:
+                    handles.append(os.open(name, flags, dir_fd=handles[-1]))
+                except FileNotFoundError:
+                    raise Lost("/" + "/".join([*names, name])) from None
+                names.append(name)
+            yield handles[-1], ".", "/" + "/".join(names)
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def read(self, path: str) -> bytes:
+        """The content of a regular file. EISDIR, EFBIG (over LIMIT) and the kernel's own errnos are raised."""
+        if self.native:
+            return _slurp(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+        with self.at(path) as (handle, name, real):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+            try:
+                opened = os.open(name, flags, dir_fd=handle)
+            except FileNotFoundError:
+                raise Lost(real) from None
+            return _slurp(opened, real)
+
+    def list(self, path: str) -> list[str]:
+        """The sorted names in a directory."""
+        if self.native:
+            return sorted(os.listdir(path))
+        with self.at(path) as (handle, name, real):
+            try:
+                opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            except FileNotFoundError:
+                raise Lost(real) from None
+            try:
+                return sorted(os.listdir(opened))
+            finally:
+                os.close(opened)
+
+    def stat(self, path: str, follow: bool = True) -> os.stat_result:
+        """What stat(2) or, with follow=False, lstat(2) says."""
+        with self.at(path, follow) as (handle, name, real):
+            try:
+                return os.stat(name, dir_fd=handle, follow_symlinks=False)
+            except FileNotFoundError:
+                raise Lost(real) from None
+
+    def link(self, path: str) -> str:
+        """The text of a symbolic link; OSError EINVAL where the path is none."""
+        with self.at(path, follow=False) as (handle, name, real):
+            try:
+                return os.readlink(name, dir_fd=handle)
+            except FileNotFoundError:
+                raise Lost(real) from None
+
+    def real(self, path: str) -> str:
+        """The path with every link resolved inside root; the last component need not exist."""
+        with self.at(path) as (_, _, real):
+            return real
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a kernel file as it stands: one write(2) at offset 0, no O_CREAT, no truncation."""
+        with self.at(path) as (handle, name, real):
+            flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            opened = os.open(name, flags, dir_fd=handle)
+            try:
+                if os.write(opened, data) != len(data):
+                    raise fault(errno.EIO, real)
+            finally:
+                os.close(opened)
+
+    def put(self, path: str, data: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
+        """Creates or replaces a file whole: a new file beside it, fsync, rename. Refuses a link or a device (ELOOP).
+
+        Mode is set as given; owner and SELinux label are kept from the file that is replaced unless given.
+        """
+        with self.at(path, follow=False) as (handle, name, real):
+            label, owner = _inherit(handle, name, real, owner)
+            fresh = name + BESIDE
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh, dir_fd=handle)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            opened = os.open(fresh, flags, 0o600, dir_fd=handle)
+            try:
+                try:
+                    _fill(opened, data, mode, owner, label)
+                finally:
+                    os.close(opened)
+                os.rename(fresh, name, src_dir_fd=handle, dst_dir_fd=handle)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(fresh, dir_fd=handle)
+                raise
+            _sync_directory(handle)
+
+    def append(self, path: str, data: bytes) -> None:
+        """Appends to an existing file and waits until it is on the disk; nothing is left of a write that failed."""
+        with self.at(path, follow=False) as (handle, name, real):
+            opened = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            try:
+                size = os.fstat(opened).st_size
+                try:
+                    if os.write(opened, data) != len(data):
+                        raise fault(errno.ENOSPC, real)
+                    os.fsync(opened)
+                except OSError:
+                    os.ftruncate(opened, size)
+                    raise
+            finally:
+                os.close(opened)
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cuts a file of ours to `size` bytes: what a crash left half-written at its end goes."""
+        with self.at(path, follow=False) as (handle, name, _):
+            opened = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            try:
+                os.ftruncate(opened, size)
+            finally:
+                os.close(opened)
+
+    def lock_file(self, path: str) -> int:
+        """Opens a file for flock, creating it; never through a link."""
+        with self.at(path, follow=False) as (handle, name, _):
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            return os.open(name, flags, 0o644, dir_fd=handle)
+
+    def mkdir(self, path: str, mode: int = 0o755) -> None:
+        """Makes one directory with just `mode`, whatever the umask."""
+        with self.at(path, follow=False) as (handle, name, _):
+            os.mkdir(name, mode, dir_fd=handle)
+            os.chmod(name, mode, dir_fd=handle)
+
+    def rmdir(self, path: str) -> None:
+        """Removes one empty directory."""
+        with self.at(path, follow=False) as (handle, name, _):
+            os.rmdir(name, dir_fd=handle)
+
+    def unlink(self, path: str) -> None:
+        """Removes one file or link."""
+        with self.at(path, follow=False) as (handle, name, _):
+            os.unlink(name, dir_fd=handle)
+            _sync_directory(handle)
+
+
+def _link(handle: int, name: str, names: list[str]) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=handle)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOTDIR):
+            return None
+        raise fault(error.errno or errno.EIO, "/" + "/".join([*names, name])) from None
+
+
+def _slurp(opened: int, path: str) -> bytes:
+    try:
+        status = os.fstat(opened)
+        if stat.S_ISDIR(status.st_mode):
+            raise fault(errno.EISDIR, path)
+        if not stat.S_ISREG(status.st_mode):
+            raise fault(errno.EINVAL, path)
+        pieces = []
+        size = 0
+        while piece := os.read(opened, 65536):
+            pieces.append(piece)
+            size += len(piece)
+            if size > LIMIT:
+                raise fault(errno.EFBIG, path)
+        return b"".join(pieces)
+    finally:
+        os.close(opened)
+
+
+def _inherit(
+    handle: int, name: str, real: str, owner: tuple[int, int] | None
+) -> tuple[bytes | None, tuple[int, int] | None]:
+    """(SELinux label, owner) of the file that is about to be replaced."""
+    try:
+        status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+    except FileNotFoundError:
+        return None, owner
+    if not stat.S_ISREG(status.st_mode):
+        raise fault(errno.ELOOP, real)
+    label = None
+    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+    try:
+        with contextlib.suppress(OSError):
+            label = os.getxattr(opened, "security.selinux")
+    finally:
+        os.close(opened)
+    return label, owner or (status.st_uid, status.st_gid)
+
+
+def _fill(opened: int, data: bytes, mode: int, owner: tuple[int, int] | None, label: bytes | None) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(opened, rest) :]
+    if owner is not None and owner != (os.geteuid(), os.getegid()):
+        os.fchown(opened, *owner)
+    os.fchmod(opened, mode)
+    if label is not None:
+        os.setxattr(opened, "security.selinux", label)
+    os.fsync(opened)
+
+
+def _sync_directory(handle: int) -> None:
+    with contextlib.suppress(OSError):
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

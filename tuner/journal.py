@@ -1,0 +1,220 @@
+"""The journal: what tuner did to this host, and the only truth that it stores.
+
+One file per generation, `/var/lib/tuner/generations/000007.jsonl`, a JSON object per line, only ever appended to:
+
+    begin     an apply: who, when, settings, and a reading of every target before the first write
+    intent    the next write and what the target held just before; on the disk before the write is made
+    outcome   what became of it
+    moved     a setting that the run did not write but that changed meanwhile
+    rollback  the start of undoing; `undoes` names the generations
+    end       how the run ended
+    carried   befores of older generations whose files were dropped
+
+A line that a crash cut short is no line. Everything else (what is live, what tuner last left on a target, what was
+there before it came) is a fold over these lines, in tuner.ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.errors import Exit, Problem, TunerError
+from tuner.host import Host
+from tuner.host.door import make_parents
+from tuner.model import from_plain
+
+FOLDER = "/var/lib/tuner/generations"
+NAME = re.compile(r"(\d{6})\.jsonl")
+KEEP = 50
+"""Generations kept."""
+KEEP_BYTES = 64 * 1024 * 1024
+"""Bytes of journal kept."""
+
+Line = dict[str, Any]
+At = tuple[str, str]
+
+
+@dataclass
+class Entry:
+    """One target in one generation: what it held before the generation, what tuner left, which fields it wrote."""
+
+    at: At
+    before: Any
+    left: Any
+    fields: list[str] | None = None
+    side: bool = False
+    disruption: str = "none"
+
+
+@dataclass
+class Generation:
+    """One file of the journal, folded."""
+
+    number: int
+    lines: list[Line] = field(default_factory=list)
+    torn: int | None = None
+    size: int = 0
+
+    @property
+    def head(self) -> Line:
+        """The `begin` line; empty for a file that a crash left without one."""
+        return next((line for line in self.lines if line["op"] == "begin"), {})
+
+    @property
+    def state(self) -> str:
+        """`applied`, `kept`, `interrupted`, `undone`, `not restored` or `running`."""
+        ends = [line for line in self.lines if line["op"] == "end" and line["run"] == "apply"]
+        return str(ends[-1]["state"]) if ends else "running"
+
+    def open_intent(self) -> Line | None:
+        """An intent without an outcome: the write may or may not have been made."""
+        intent: Line | None = None
+        for line in self.lines:
+            if line["op"] == "intent":
+                intent = line
+            elif line["op"] == "outcome":
+                intent = None
+        return intent
+
+    def open_run(self) -> str | None:
+        """The run (apply or rollback) that began in this file and did not end."""
+        run: str | None = None
+        for line in self.lines:
+            if line["op"] in ("begin", "rollback"):
+                run = "apply" if line["op"] == "begin" else "rollback"
+            elif line["op"] == "end":
+                run = None
+        return run
+
+    def entries(self) -> list[Entry]:
+        """What the apply of this generation changed, in order, once per target."""
+        found: dict[At, Entry] = {}
+        for line in self.lines:
+            at = (line.get("knob", ""), line.get("target", ""))
+            if line["op"] == "carried":
+                for carried in line["entries"]:
+                    key = (carried["knob"], carried["target"])
+                    before, left = from_plain(carried["before"]), from_plain(carried["left"])
+                    found[key] = Entry(key, before, left, carried["fields"], False, carried["disruption"])
+            elif line["op"] == "intent" and line["run"] == "apply":
+                before = from_plain(line["before"])
+                fresh = Entry(at, before, before, line["fields"], disruption=line["disruption"])
+                found.setdefault(at, fresh)
+            elif line["op"] in ("outcome", "moved") and line["run"] == "apply":
+                after = from_plain(line["after"])
+                entry = found.setdefault(at, Entry(at, from_plain(line["before"]), after, None, line["op"] == "moved"))
+                entry.left = after
+        return list(found.values())
+
+
+class Journal:
+    """The generations of one host. Reading needs only the rights to the files; writing needs the lock."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.generations: dict[int, Generation] = {}
+        for number in _numbers(host):
+            generation = _load(host, number)
+            if generation.lines:
+                self.generations[number] = generation
+        self.seq = max((line["seq"] for g in self.generations.values() for line in g.lines), default=0)
+
+    def newest(self) -> int:
+        """The highest number in use; 0 for none."""
+        return max(self.generations, default=0)
+
+    def begin(self, head: Line, lines: list[Line]) -> int:
+        """Starts a generation with its first lines, all on the disk or none; returns its number."""
+        number = max([self.newest(), *_numbers(self.host)]) + 1
+        stamped = [self._stamp({"op": "begin", "generation": number, **head}), *map(self._stamp, lines)]
+        path = _path(number)
+        make_parents(self.host, path, 0o700)
+        self.host.put(path, _encode(stamped), 0o600)
+        self.generations[number] = Generation(number, stamped)
+        return number
+
+    def add(self, number: int, *lines: Line) -> None:
+        """Appends lines to a generation's file; they are on the disk when this returns."""
+        generation = self.generations[number]
+        if generation.torn is not None:
+            self.host.truncate(_path(number), generation.torn)
+            generation.torn = None
+        stamped = [self._stamp(line) for line in lines]
+        self.host.append(_path(number), _encode(stamped))
+        generation.lines += stamped
+
+    def prune(self) -> None:
+        """Drops the oldest files over the limits; what only they knew is carried into the next live generation."""
+        while len(self.generations) > KEEP or sum(g.size for g in self.generations.values()) > KEEP_BYTES:
+            oldest, *younger = [self.generations[n] for n in sorted(self.generations)]
+            if not dead(self, oldest.number):
+                heir = next((g for g in younger if not dead(self, g.number)), None)
+                if heir is None:
+                    return
+                self._carry(oldest, heir)
+            self.host.unlink(_path(oldest.number))
+            del self.generations[oldest.number]
+
+    def _carry(self, oldest: Generation, heir: Generation) -> None:
+        rows = [
+            {"knob": e.at[0], "target": e.at[1], "before": e.before, "left": e.left, "fields": e.fields,
+             "disruption": e.disruption}
+            for e in oldest.entries()
+        ]  # fmt: skip
+        carried = self._stamp({"op": "carried", "generations": [oldest.number], "entries": rows})
+        heir.lines = [heir.lines[0], carried, *heir.lines[1:]]
+        self.host.put(_path(heir.number), _encode(heir.lines), 0o600)
+
+    def _stamp(self, line: Line) -> Line:
+        self.seq += 1
+        return {"seq": self.seq, **json.loads(json.dumps(line))}
+
+
+def dead(journal: Journal, number: int) -> bool:
+    """Whether a generation is undone, by its own run or by a rollback."""
+    if journal.generations[number].state == "undone":
+        return True
+    for generation in journal.generations.values():
+        undoes: list[int] = []
+        for line in generation.lines:
+            if line["op"] == "rollback":
+                undoes = line["undoes"]
+            elif number in undoes and line["op"] == "end" and line["state"] == "rolled back":
+                return True
+    return False
+
+
+def _path(number: int) -> str:
+    return f"{FOLDER}/{number:06d}.jsonl"
+
+
+def _numbers(host: Host) -> list[int]:
+    try:
+        names = host.list(FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(m.group(1)) for m in map(NAME.fullmatch, names) if m)
+
+
+def _encode(lines: list[Line]) -> bytes:
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode("ascii")
+
+
+def _load(host: Host, number: int) -> Generation:
+    data = host.read(_path(number))
+    whole, newline, rest = data.rpartition(b"\n")
+    generation = Generation(number, size=len(data), torn=len(data) - len(rest) if rest else None)
+    for place, text in enumerate((whole + newline).splitlines(), 1):
+        try:
+            line = json.loads(text)
+            _ = line["op"], line["seq"]
+        except (ValueError, KeyError, TypeError):
+            hint = "restore the file from a backup, or move it away: its generation can then not be rolled back"
+            raise TunerError(
+                Problem(f"{_path(number)}:{place}", "not a line of the journal", hint), Exit.UNKNOWN
+            ) from None
+        generation.lines.append(line)
+    return generation

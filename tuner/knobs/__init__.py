@@ -1,0 +1,23 @@
+"""The knobs, in the one list whose order is the order of writing within a class of disruption."""
+
+from __future__ import annotations
+
+from tuner.knobs.base import Knob
+from tuner.knobs.file import File
+from tuner.knobs.hugepages import Hugepages
+from tuner.knobs.sysctl import Sysctl
+from tuner.knobs.sysctl_pair import SysctlPair
+from tuner.knobs.thp import Thp
+
+KNOBS: tuple[Knob, ...] = (Thp(), Sysctl(), SysctlPair(), Hugepages(), File())
+"""NUMA balancing (sysctl) before huge pages; THP before vm.min_free_kbytes, which it raises; files last."""
+
+BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}
+
+
+def number_of(name: str) -> int:
+    """The place of a knob in the list."""
+    return [knob.name for knob in KNOBS].index(name)
+
+
+__all__ = ["BY_NAME", "KNOBS", "Knob", "number_of"]

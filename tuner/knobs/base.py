@@ -1,0 +1,143 @@
+"""What a knob is: a kind of thing on a host with one value.
+
+A knob says how to find, read and write its targets, and a few facts about them. Plan, drift, undo, capture and
+explain are written once over that, as functions elsewhere; nothing here calls a knob's own methods in turn.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Union
+
+from tuner.errors import BadValue
+from tuner.host.door import Host, Unrecorded
+from tuner.model import Absent, Reading, Seen, Unreadable, Value
+
+Raw = Union[str, None, "list[Raw]", "dict[str, Raw]"]
+"""A value as a profile writes it: scalars are text, whatever they look like; null is None."""
+
+DEVICE_ERRNOS = frozenset({errno.ENODEV, errno.EIO, errno.ENXIO})
+"""A device that is there but no longer answers."""
+
+INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
+
+
+class Knob:
+    """The interface, with the answers that most knobs give."""
+
+    name: ClassVar[str]
+    persist: ClassVar[str] = ""
+    """Which store keeps it over a reboot; empty: the target keeps itself."""
+
+    def canonical(self, target: str) -> str:
+        """The one name of a target or of a pattern over targets; BadValue for what can be neither."""
+        raise NotImplementedError
+
+    def parse(self, target: str, raw: Raw) -> Value:
+        """The value that a profile wants, as far as it can be judged without a host; BadValue."""
+        raise NotImplementedError
+
+    def clash(self, targets: Sequence[str]) -> str:
+        """Why these targets cannot be set together; empty when they can."""
+        return ""
+
+    def targets(self, host: Host, pattern: str = "*") -> list[str]:
+        """The targets of this host; the pattern says where to look, the caller matches."""
+        raise NotImplementedError
+
+    def files(self, host: Host, target: str) -> list[str]:
+        """The kernel files that a write to the target opens."""
+        return []
+
+    def read(self, host: Host, target: str) -> Reading:
+        """What the target holds now, in normal form."""
+        raise NotImplementedError
+
+    def write(self, host: Host, target: str, value: Value) -> None:
+        """Makes it so. OSError or Refused when it cannot; the caller reads back either way."""
+        raise NotImplementedError
+
+    def normalise(self, host: Host, target: str, value: Value) -> Value:
+        """What the target would hold if this were written: rounding, forms; BadValue for what it cannot hold."""
+        return value
+
+    def key(self, value: Any) -> Any:
+        """The order for at_least and at_most."""
+        return value
+
+    def disruption(self, target: str) -> str:
+        """The class of what a write disturbs."""
+        return "none"
+
+    def guard(self, host: Host, target: str, value: Value, first: Reading | None) -> str:
+        """Why this write must not be made now, empty when it may. `first`: before tuner ever changed the target."""
+        return ""
+
+    def note(self, before: Value, value: Value, target: str) -> str:
+        """What the change means for others on this node, for the plan."""
+        return ""
+
+    def about(self, target: str) -> str:
+        """What a person who asks about this target should read, with its kernel document."""
+        return ""
+
+    def moves(self, target: str) -> tuple[tuple[str, str], ...]:
+        """Other places, (knob, target), that a write to this one may move: watched, and given back with it."""
+        return ()
+
+    def settle(self, host: Host, target: str) -> None:
+        """After a crash: removes what an interrupted write left beside the target."""
+
+
+def reading(read: Callable[[], Value]) -> Reading:
+    """What `read` returns, or why there is nothing: errno tells absent, ours and the device's fault apart."""
+    try:
+        return Seen(read())
+    except Unrecorded as gap:
+        return Unreadable(str(gap))
+    except (FileNotFoundError, NotADirectoryError):
+        return Absent("not on this host")
+    except PermissionError as error:
+        return Unreadable("needs root" if os.geteuid() else f"not permitted: {error.strerror}")
+    except OSError as error:
+        return Unreadable(error.strerror or str(error), "device" if error.errno in DEVICE_ERRNOS else "ours")
+    except ValueError as error:
+        return Unreadable(f"unexpected content: {error}")
+
+
+def number(raw: Raw) -> int:
+    """An integer as the kernel reads it, base 0, but no octal by accident; BadValue says what is wrong."""
+    if not isinstance(raw, str):
+        raise BadValue(f"{_shown(raw)} is not a number", "one integer, such as 16777216 or 0x1000000")
+    text = raw.strip()
+    if not INTEGER.fullmatch(text):
+        raise BadValue(f"{_shown(raw)} is not a number", "digits only: no unit, no fraction, no word")
+    digits = text.lstrip("-")
+    if digits[0] == "0" and digits[1:2].isdigit():
+        raise BadValue(f"{text} has a leading zero, which the kernel reads as octal", "write it without the zero")
+    if len(digits) > 20:
+        raise BadValue("the number has more than 20 digits", "no kernel setting is that large")
+    return int(text, 0)
+
+
+def scalar(raw: Raw) -> str:
+    """One word or line; BadValue for null, a list or a mapping."""
+    if isinstance(raw, str):
+        return raw
+    raise BadValue(f"{_shown(raw)} is not a single value", "one number or word")
+
+
+def bounded(value: int, low: int | None, high: int | None) -> int:
+    """The value if it is within both bounds (inclusive, None = open), else BadValue."""
+    if (low is not None and value < low) or (high is not None and value > high):
+        span = f"{'' if low is None else low}..{'' if high is None else high}"
+        raise BadValue(f"{value} is out of range", f"allowed: {span}")
+    return value
+
+
+def _shown(raw: Raw) -> str:
+    text = "null" if raw is None else repr(raw)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,100 @@
+"""Kernel parameters in couples: writing one half zeroes the other (Documentation/admin-guide/sysctl/vm.rst)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tuner.errors import BadValue
+from tuner.host.door import Host
+from tuner.knobs.base import Knob, Raw, bounded, number, reading
+from tuner.model import Leaf, Reading, Value
+
+FOLDER = "/proc/sys/vm"
+
+
+class Pair(NamedTuple):
+    """The two files, how many bytes one unit of the first is, the smallest bytes it takes, the largest ratio."""
+
+    amount: str
+    ratio: str
+    unit: int
+    least: int
+    most: int
+
+
+PAIRS = {
+    "vm.dirty": Pair("dirty_bytes", "dirty_ratio", 1, 8192, 100),
+    "vm.dirty_background": Pair("dirty_background_bytes", "dirty_background_ratio", 1, 1, 100),
+    "vm.overcommit": Pair("overcommit_kbytes", "overcommit_ratio", 1024, 1024, 2**31 - 1),
+}
+"""Bounds as mm/page-writeback.c and mm/util.c check them; tried on Linux 6.1."""
+
+
+class SysctlPair(Knob):
+    """A limit of vm.* that is either an amount or a share of memory: `{bytes: N}` or `{ratio: N}`.
+
+    Targets: vm.dirty, vm.dirty_background, vm.overcommit (bytes in steps of 1024, since the kernel counts kbytes).
+    A record of both halves is read; the half that is set zeroes the other, so both are undone together.
+    """
+
+    name = "sysctl.pair"
+    persist = "sysctl.d"
+
+    def canonical(self, target: str) -> str:
+        """One of the three pairs, or a pattern over them."""
+        if target in PAIRS or any(c in target for c in "*?["):
+            return target
+        raise BadValue(f"sysctl.pair has no target {target}", f"known: {', '.join(PAIRS)}")
+
+    def parse(self, target: str, raw: Raw) -> Value:
+        """Exactly one of bytes and ratio."""
+        if not isinstance(raw, dict) or len(raw) != 1 or set(raw) - {"bytes", "ratio"}:
+            raise BadValue("a pair takes exactly one of bytes and ratio", "value: {bytes: N} or value: {ratio: N}")
+        ((half, text),) = raw.items()
+        pair = PAIRS.get(target, Pair("", "", 1, 1, 2**31 - 1))
+        if half == "ratio":
+            return {"ratio": bounded(number(text), 0, pair.most)}
+        amount = bounded(number(text), pair.least, None)
+        if amount % pair.unit:
+            raise BadValue(f"{amount} is no multiple of {pair.unit}", f"the kernel holds it in units of {pair.unit}")
+        return {"bytes": amount}
+
+    def targets(self, host: Host, pattern: str = "*") -> list[str]:
+        """The pairs of this kernel."""
+        return [name for name, pair in PAIRS.items() if host.exists(f"{FOLDER}/{pair.ratio}")]
+
+    def files(self, host: Host, target: str) -> list[str]:
+        """Both halves."""
+        return [f"{FOLDER}/{PAIRS[target].amount}", f"{FOLDER}/{PAIRS[target].ratio}"]
+
+    def read(self, host: Host, target: str) -> Reading:
+        """{bytes, ratio}; one of them is 0."""
+        pair = PAIRS[target]
+        return reading(
+            lambda: {
+                "bytes": int(host.text(f"{FOLDER}/{pair.amount}")) * pair.unit,
+                "ratio": int(host.text(f"{FOLDER}/{pair.ratio}")),
+            }
+        )
+
+    def write(self, host: Host, target: str, value: Value) -> None:
+        """Writes the half that the record changes; the kernel zeroes the other.
+
+        dirty_ratio zeroes dirty_bytes only when it changes, so 0 is reached by way of 1.
+        """
+        pair, now = PAIRS[target], self.read(host, target)
+        wanted = dict(value) if isinstance(value, Mapping) else {}
+        held: Mapping[str, Leaf] = getattr(now, "value", {})
+        amount, ratio = int(wanted.get("bytes") or 0), int(wanted.get("ratio") or 0)
+        if amount and amount != held.get("bytes"):
+            host.write(f"{FOLDER}/{pair.amount}", f"{amount // pair.unit}\n")
+        else:
+            if not ratio and held.get("bytes"):
+                host.write(f"{FOLDER}/{pair.ratio}", "1\n")
+            host.write(f"{FOLDER}/{pair.ratio}", f"{ratio}\n")
+
+    def about(self, target: str) -> str:
+        """The two keys."""
+        pair = PAIRS.get(target)
+        return f"vm.{pair.amount} and vm.{pair.ratio}: Documentation/admin-guide/sysctl/vm.rst" if pair else ""

@@ -1,0 +1,54 @@
+"""One run at a time: flock on /run/tuner/lock below the root."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+from tuner.errors import Exit, Problem, TunerError
+from tuner.host import Host
+from tuner.host.door import make_parents
+
+PATH = "/run/tuner/lock"
+
+
+@contextlib.contextmanager
+def locked(host: Host, who: str) -> Iterator[None]:
+    """Holds the lock; TunerError with exit 30 names who has it, exit 20 says why it cannot be made."""
+    try:
+        make_parents(host, PATH)
+        handle = host.lock_file(PATH)
+    except OSError as error:
+        hint = "nothing was written; tuner needs a writable /run and /var/lib"
+        raise TunerError(Problem(PATH, f"cannot be made: {error.strerror}", hint), Exit.UNDONE) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "another run"
+            raise TunerError(
+                Problem("", f"another run holds the lock: {holder}", "wait for it to end"), Exit.LOCKED
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"pid {os.getpid()}, {who}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def held(host: Host) -> bool:
+    """Whether a run holds the lock now; asks without taking it."""
+    try:
+        with host.tree.at(PATH) as (folder, name, _):
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,258 @@
+"""settings + readings -> plan: a verdict for every setting, a change for each that differs, in the order of writing."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from tuner.errors import BadValue, Problem, TunerError
+from tuner.host import Host, Unrecorded
+from tuner.knobs import BY_NAME, Knob, number_of
+from tuner.ledger import Applied, Ledger
+from tuner.model import (
+    DISRUPTIONS,
+    Absent,
+    Change,
+    Plan,
+    Reading,
+    Seen,
+    Setting,
+    Unreadable,
+    Value,
+    Verdict,
+    Want,
+    aim,
+    met,
+    same,
+    settings_id,
+)
+
+WILD = frozenset("*?[")
+NO_TARGET = "no such target on this host"
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The classes of disruption that may be caused now; `why` says for each other class why not."""
+
+    classes: frozenset[str] = frozenset({"none", "app"})
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    def refusal(self, disruption: str) -> str:
+        """Why a change of this class is held; empty when it is allowed."""
+        return "" if disruption in self.classes else self.why.get(disruption) or f"needs --allow {disruption}"
+
+
+def expand(host: Host, settings: Collection[Setting]) -> list[Setting]:
+    """Patterns replaced by the targets of this host that they match, names kept as they are.
+
+    For one target the higher layer wins, inside a layer a name beats a pattern; two patterns of one layer that meet
+    are an error, as is a node and a total of one pool. A pattern that matches nothing stays, as a setting whose
+    target is the pattern.
+    """
+    chosen: dict[tuple[str, str], Setting] = {}
+    problems: list[Problem] = []
+    for setting in settings:
+        targets = _matching(host, setting) if WILD & set(setting.written) else [setting.target]
+        for target in targets or [setting.target]:
+            fresh = replace(setting, target=target)
+            rival = chosen.get(fresh.at)
+            if rival is None or _beats(fresh, rival):
+                chosen[fresh.at] = fresh
+            elif not _beats(rival, fresh) and rival.written != fresh.written:
+                hint = "name the target in one of them"
+                problems.append(Problem(fresh.origin, f"{target} also matches {rival.written} ({rival.origin})", hint))
+    problems += _clashes(list(chosen.values()))
+    if problems:
+        raise TunerError(problems)
+    return list(chosen.values())
+
+
+def _matching(host: Host, setting: Setting) -> list[str]:
+    knob = BY_NAME[setting.knob]
+    try:
+        return [t for t in knob.targets(host, setting.written) if fnmatch.fnmatchcase(t, setting.written)]
+    except Unrecorded:
+        return []
+
+
+def _beats(one: Setting, other: Setting) -> bool:
+    return (one.layer, not WILD & set(one.written)) > (other.layer, not WILD & set(other.written))
+
+
+def _clashes(settings: list[Setting]) -> list[Problem]:
+    problems = []
+    for name, knob in BY_NAME.items():
+        ours = [s for s in settings if s.knob == name]
+        what = knob.clash([s.target for s in ours])
+        if what:
+            hint = f"keep one of {', '.join(f'{s.written} ({s.origin})' for s in ours)}"
+            problems.append(Problem(ours[-1].origin, what, hint))
+    return problems
+
+
+def make(
+    host: Host,
+    profile: str,
+    settings: Collection[Setting],
+    allowed: Allowed,
+    ledger: Ledger,
+    *,
+    keep_unmentioned: bool = False,
+) -> Plan:
+    """The plan that brings `host` to `settings`, and gives back what live generations changed and these do not name.
+
+    Raises TunerError for a value that this host's kernel or device would not take.
+    """
+    expanded = expand(host, settings)
+    problems: list[Problem] = []
+    verdicts: list[Verdict] = []
+    changes: list[tuple[Change, int]] = []
+    for place, setting in enumerate(expanded):
+        try:
+            verdict, change = _judge(host, setting, allowed, ledger)
+        except BadValue as bad:
+            problems.append(Problem(setting.origin, f"{setting.knob} {setting.target}: {bad.what}", bad.hint))
+            continue
+        verdicts.append(verdict)
+        if change:
+            changes.append((change, place))
+    if problems:
+        raise TunerError(problems)
+    back, left = ([], []) if keep_unmentioned else give_back(host, expanded, allowed, ledger)
+    changes += [(change, len(expanded)) for change in back]
+    changes.sort(key=lambda c: order(c[0], c[1]))
+    return Plan(settings_id(list(settings)), profile, tuple(verdicts), tuple(c for c, _ in changes), tuple(left))
+
+
+def order(change: Change, place: int) -> tuple[int, int, int, str]:
+    """Mildest first, then by the list of knobs, then as the profile has it."""
+    return DISRUPTIONS.index(change.disruption), number_of(change.knob), place, change.target
+
+
+def read(host: Host, knob: Knob, target: str) -> Reading:
+    """The target's reading; a device that fails is asked once more."""
+    if host.kind == "image" and knob.name != "file":
+        return Absent("image")
+    found = knob.read(host, target)
+    if isinstance(found, Unreadable) and found.fault == "device":
+        found = knob.read(host, target)
+    return found
+
+
+def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger) -> tuple[Verdict, Change | None]:
+    knob = BY_NAME[setting.knob]
+    disruption = knob.disruption(setting.target)
+    verdict = Verdict(setting, Absent(NO_TARGET), "unsupported", NO_TARGET, disruption)
+    if WILD & set(setting.target):
+        return _no_match(host, knob, verdict), None
+    found = read(host, knob, setting.target)
+    verdict = replace(verdict, reading=found)
+    match found:
+        case Absent(why):
+            gone = setting.at in ledger.present
+            return replace(verdict, state="missing", why=f"was there at apply: {why}") if gone else replace(
+                verdict, why=why
+            ), None
+        case Unreadable(why, fault):
+            return replace(verdict, state="missing" if fault == "device" else "unknown", why=why), None
+        case Seen(value):
+            want = normalised(host, knob, setting)
+            state = met(want, value, knob.key)
+            if state != "drift":
+                return replace(verdict, state=state, why=""), None
+            blocked = read_only(host, knob, setting.target)
+            if blocked:
+                return replace(verdict, state="unsupported", why=blocked), None
+            change = _change(host, knob, setting, want, value, allowed, ledger)
+            return replace(verdict, state="held" if change.held else "drift", why=change.held, note=change.note), change
+
+
+def _no_match(host: Host, knob: Knob, verdict: Verdict) -> Verdict:
+    try:
+        knob.targets(host, verdict.setting.written)
+    except Unrecorded as gap:
+        return replace(verdict, reading=Unreadable(str(gap)), state="unknown", why=str(gap))
+    return verdict
+
+
+def normalised(host: Host, knob: Knob, setting: Setting) -> Want:
+    """The Want in the form that the target would hold."""
+    want = setting.want
+    values = tuple(knob.normalise(host, setting.target, choice) for choice in want.choices())
+    return Want(want.kind, values if want.kind == "one_of" else values[0])
+
+
+def read_only(host: Host, knob: Knob, target: str) -> str:
+    """Why no write to the target is possible at all; empty when one is."""
+    return "" if all(host.writable(path) for path in knob.files(host, target)) else "read-only here"
+
+
+def _change(
+    host: Host, knob: Knob, setting: Setting, want: Want, seen: Value, allowed: Allowed, ledger: Ledger
+) -> Change:
+    value = aim(want, seen, knob.key)
+    disruption = knob.disruption(setting.target)
+    entry = ledger.first.get(setting.at)
+    guard = knob.guard(host, setting.target, value, Seen(entry.before) if entry else None)
+    note = knob.note(seen, value, setting.target)
+    return Change(
+        setting.knob, setting.target, seen, value, want, disruption, guard or allowed.refusal(disruption), note=note
+    )
+
+
+def give_back(
+    host: Host, settings: Collection[Setting], allowed: Allowed, ledger: Ledger
+) -> tuple[list[Change], list[str]]:
+    """Changes back to the first `before` of what live generations changed and `settings` do not name.
+
+    Also returns what is left alone because somebody changed it since.
+    """
+    named = {setting.at for setting in settings}
+    changes: list[Change] = []
+    left: list[str] = []
+    for at, entry in ledger.first.items():
+        if at in named or at[0] not in BY_NAME:
+            continue
+        knob = BY_NAME[at[0]]
+        found = read(host, knob, at[1])
+        if not isinstance(found, Seen) or found.value == entry.before:
+            continue
+        if not same(named_fields(ledger.left[at], entry.fields), found.value):
+            left.append(f"{at[0]} {at[1]}: no longer in the profile, not ours any more")
+            continue
+        disruption = knob.disruption(at[1])
+        held = knob.guard(host, at[1], entry.before, Seen(entry.before)) or allowed.refusal(disruption)
+        want = Want("value", entry.before)
+        changes.append(Change(*at, found.value, entry.before, want, disruption, held, True, "no longer in the profile"))
+    return changes, left
+
+
+def named_fields(value: Value, fields: list[str] | None) -> Value:
+    """The part of a record that a Want named; any other value whole."""
+    if fields is None or not isinstance(value, Mapping):
+        return value
+    return {name: value[name] for name in fields if name in value}
+
+
+def fields_of(want: Want) -> list[str] | None:
+    """The fields that a Want names; None where the value is no record."""
+    value = want.choices()[0] if want.choices() else None
+    return sorted(value) if isinstance(value, Mapping) else None
+
+
+def verify(host: Host, applied: Applied) -> Plan:
+    """The applied generation judged: what was there at apply and is not now is missing, what was held is still held."""
+    verdicts = []
+    then = Ledger(present=applied.present)
+    for setting in applied.settings:
+        try:
+            verdict, _ = _judge(host, setting, Allowed(frozenset(DISRUPTIONS)), then)
+        except BadValue as bad:
+            verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
+        if verdict.state in ("drift", "held"):
+            held = setting.at in applied.held
+            verdict = replace(verdict, state="held" if held else "drift", why="held at apply" if held else "")
+        verdicts.append(verdict)
+    return Plan(applied.settings_id, applied.profile, tuple(verdicts), ())

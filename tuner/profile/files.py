@@ -1,0 +1,120 @@
+"""Finding the file of a profile, and whether root may believe it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from tuner.errors import TunerError, bad_input
+from tuner.host import Host, Unrecorded
+from tuner.shipped import folder, names
+
+SITE = "/etc/tuner/profiles"
+LARGEST = 1024 * 1024
+"""Largest profile that is read, in bytes."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A profile's bytes, and the name by which errors and origins call it."""
+
+    origin: str
+    data: bytes
+
+
+def find(host: Host, reference: str, *, near: str = "") -> Source:
+    """The profile that `reference` means: a path (with a slash or .yaml), else a name.
+
+    A name is looked up in /etc/tuner/profiles of the host, then among those that come with tuner. `near` is the
+    place that asks, for the error. Raises TunerError (bad input): unknown, unreadable, or writable by others.
+    """
+    if "/" in reference or reference.endswith((".yaml", ".yml")):
+        return _by_path(reference)
+    if not reference or reference.startswith(".") or not reference.isprintable():
+        raise bad_input(near or "--profile", f"{reference!r} is no name of a profile", f"known: {_known(host)}")
+    own = f"{SITE}/{reference}.yaml"
+    if _there(host, own):
+        _trust_below(host, own)
+        return Source(own, _sized(host.read(own), own))
+    path = folder("profiles") / f"{reference}.yaml"
+    if not path.is_file():
+        raise bad_input(near or f"--profile {reference}", "no such profile", f"known: {_known(host)}; or give a file")
+    return Source(f"profiles/{reference}.yaml", path.read_bytes())
+
+
+def known(host: Host) -> list[str]:
+    """Names that `find` knows, the site's own first."""
+    try:
+        own = [name[:-5] for name in host.list(SITE) if name.endswith(".yaml")]
+    except (OSError, Unrecorded):
+        own = []
+    return list(dict.fromkeys([*own, *names("profiles", ".yaml")]))
+
+
+def _known(host: Host) -> str:
+    return ", ".join(known(host)) or "none"
+
+
+def _there(host: Host, path: str) -> bool:
+    try:
+        return host.exists(path)
+    except (OSError, Unrecorded):
+        return False
+
+
+def _by_path(path: str) -> Source:
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with os.fdopen(opened, "rb") as file:
+            status = os.fstat(opened)
+            if stat.S_ISDIR(status.st_mode):
+                raise bad_input(path, "is a directory", "give the profile's file, or its name without slash")
+            if not stat.S_ISREG(status.st_mode):
+                raise bad_input(path, "is not a regular file", "give the profile's file")
+            if os.geteuid() == 0:
+                _trust(path, status)
+            return Source(path, _sized(file.read(LARGEST + 1), path))
+    except IsADirectoryError:
+        raise bad_input(path, "is a directory", "give the profile's file, or its name without slash") from None
+    except OSError as error:
+        raise bad_input(path, f"cannot be read: {error.strerror}", "check the path") from None
+
+
+def _sized(data: bytes, origin: str) -> bytes:
+    if len(data) > LARGEST:
+        raise bad_input(origin, f"is larger than {LARGEST} bytes", "a profile is a few hundred lines")
+    return data
+
+
+def _trust(path: str, status: os.stat_result) -> None:
+    """As root: the file and each directory above it belong to root, and nobody else can write them."""
+    _own(path, status)
+    for start in {os.path.realpath(path), os.path.abspath(path)}:
+        for directory in _above(start):
+            _own(directory, os.stat(directory))
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[:depth]) for depth in range(len(parts) + 1)]
+
+
+def _trust_below(host: Host, path: str) -> None:
+    if host.kind == "recorded" or os.geteuid() != 0:
+        return
+    while path != "/":
+        _own(path, host.stat(path))
+        path = os.path.dirname(path)
+
+
+def _own(path: str, status: os.stat_result) -> None:
+    sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    if status.st_uid != 0:
+        raise _untrusted(path, f"belongs to uid {status.st_uid}, not to root", f"chown root {path}")
+    if status.st_mode & 0o022 and not sticky:
+        raise _untrusted(path, "can be written by others than root", f"chmod go-w {path}")
+
+
+def _untrusted(path: str, what: str, hint: str) -> TunerError:
+    return bad_input(path, what, f"root only believes files that nobody else can change: {hint}")

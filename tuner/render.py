@@ -1,0 +1,208 @@
+"""Documents and plans as text for people: aligned columns, plain when piped, coloured on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+from tuner.host import Host
+from tuner.knobs.sysctl import shown
+from tuner.model import Change, Outcome, Plan, Reading, Seen, Verdict, Want
+
+SIGNS = {"value": "", "at_least": ">= ", "at_most": "<= "}
+STYLES = {
+    "to change": "yellow", "drift": "red", "missing": "bold red", "unknown": "magenta", "held": "cyan",
+    "unsupported": "dim", "shadowed": "red", "pending": "cyan", "ok": "green", "raised": "green",
+    "done": "green", "short": "yellow", "refused": "bold red", "not ours any more": "yellow", "unchanged": "dim",
+}  # fmt: skip
+LEGEND = {
+    "raised": "the kernel holds more than asked for; it is left alone",
+    "pending": "right after the next boot or service restart",
+    "held": "wanted, but allowed by nobody yet",
+    "unsupported": "this kernel or device does not have it, or will not take it",
+    "shadowed": "right now, but another file wins at the next boot",
+    "unknown": "could not be read",
+    "drift": "differs from what was applied",
+    "missing": "was there at apply and is gone, or no longer answers",
+}
+WIDEST = 44
+
+Row = tuple[str, ...]
+
+
+def value(found: Any) -> str:
+    """A value on one line; long text by its size."""
+    if isinstance(found, Mapping):
+        if "text" in found:
+            return _text(found["text"])
+        return " ".join(f"{name} {value(item)}" for name, item in found.items())
+    if found is None:
+        return "none"
+    return _short(shown(found))
+
+
+def _text(text: Any) -> str:
+    if text is None:
+        return "no file"
+    lines = str(text).count("\n") + (not str(text).endswith("\n"))
+    return f"{lines} line{'s' * (lines != 1)}, {len(str(text))} characters"
+
+
+def _short(text: str) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
+
+
+def want(wanted: Want) -> str:
+    """A Want as the table shows it."""
+    if wanted.kind == "one_of":
+        return "one of " + ", ".join(value(choice) for choice in wanted.value)
+    return SIGNS[wanted.kind] + value(wanted.value)
+
+
+def reading(found: Reading) -> str:
+    """What was read, or a dash."""
+    return value(found.value) if isinstance(found, Seen) else "-"
+
+
+def _running(found: Verdict | Change) -> str:
+    """Running value, cut to the fields that are wanted where a record holds more."""
+    seen = found.before if isinstance(found, Change) else getattr(found.reading, "value", None)
+    wanted = (found.want if isinstance(found, Change) else found.setting.want).choices()
+    if isinstance(found, Verdict) and not isinstance(found.reading, Seen):
+        return "-"
+    if isinstance(seen, Mapping) and wanted and isinstance(wanted[0], Mapping) and "text" not in seen:
+        return value({name: item for name, item in seen.items() if name in wanted[0] or item})
+    return value(seen)
+
+
+def head(host: Host, settings_id: str = "") -> str:
+    """The first line of every output: which kind of host, which one, which settings."""
+    kernel = f"kernel {host.kernel}" if host.kernel else ""
+    return "   ".join(
+        part for part in (str(host), kernel, f"settings {settings_id[:8]}" if settings_id else "") if part
+    )
+
+
+def counted(plan: Plan, *, planning: bool) -> str:
+    """`64 settings: 52 ok, 8 to change, ...`."""
+    counts = plan.counts()
+    back = sum(c.returning for c in plan.changes)
+    names = {"drift": "to change"} if planning else {}
+    parts = [f"{number} {names.get(state, state)}" for state, number in counts.items()]
+    parts += [f"{back} to give back"] if back else []
+    total = len(plan.verdicts)
+    return f"{total} setting{'s' * (total != 1)}: {', '.join(parts) or 'none'}"
+
+
+def plan(found: Plan, host: Host, *, all_rows: bool, command: str) -> list[str]:
+    """The plan as people read it."""
+    rows: list[Row] = []
+    for change in found.changes:
+        if not change.held:
+            rows.append(("to change", *_change(change)))
+    held = [c for c in found.changes if c.held]
+    rows += [("held", *_change(change)) for change in held]
+    planned = {c.at for c in found.changes}
+    rows += [_verdict(v) for v in found.verdicts if v.setting.at not in planned and (all_rows or v.state != "ok")]
+    lines = [head(host, found.settings_id), counted(found, planning=True), "", *table(rows)]
+    lines += [f"left alone  {line}" for line in found.left]
+    lines += legend(v.state for v in found.verdicts if v.state not in ("ok", "drift"))
+    lines += _hints(found, held, command)
+    return lines
+
+
+def _hints(found: Plan, held: Sequence[Change], command: str) -> list[str]:
+    todo = [c for c in found.changes if not c.held]
+    example = next((c for c in found.changes), None)
+    lines = [""]
+    if example:
+        lines.append(f"Why a value: tuner explain {example.knob}:{example.target}")
+    classes = sorted({c.disruption for c in held if c.held.startswith("needs --allow")})
+    if todo or classes:
+        lines.append(f"Do it:       {command}{f' --allow {chr(44).join(classes)}' if classes else ''}")
+    lines.append("Next boot:   not predicted")
+    return lines
+
+
+def _change(change: Change) -> Row:
+    running, wanted = _running(change), want(change.want)
+    if change.returning:
+        wanted = value(change.value)
+    notes = [change.disruption if change.disruption != "none" else "", change.held, change.note]
+    return f"{change.knob} {change.target}", running, wanted, "; ".join(note for note in notes if note)
+
+
+def _verdict(found: Verdict) -> Row:
+    note = found.why + (" (required)" if found.setting.required and found.state == "unsupported" else "")
+    return found.state, f"{found.setting.knob} {found.setting.target}", _running(found), want(found.setting.want), note
+
+
+def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool) -> list[str]:
+    """The verdicts as people read them, worst first."""
+    shown_rows = [v for v in found.verdicts if all_rows or v.state not in ("ok", "raised")]
+    order = list(LEGEND)
+    shown_rows.sort(key=lambda v: -order.index(v.state) if v.state in order else 1)
+    lines = [head(host, found.settings_id), counted(found, planning=False)]
+    if shown_rows:
+        lines += ["", *table([_verdict(v) for v in shown_rows])]
+    lines += legend(v.state for v in found.verdicts)
+    lines += ["", *notes, "Next boot: not predicted"]
+    return lines
+
+
+def outcomes(found: Iterable[Outcome], *, rolling: bool = False) -> list[str]:
+    """One row for each outcome: before -> after."""
+    rows = [
+        (o.result, f"{o.knob} {o.target}", value(o.before), f"-> {value(o.after)}", o.why)
+        for o in found
+        if not (rolling and o.result == "unchanged")
+    ]
+    return table(rows)
+
+
+def legend(states: Iterable[str]) -> list[str]:
+    """What the states that occur mean."""
+    occurring = set(states)
+    rows = [(f"{state}:", text) for state, text in LEGEND.items() if state in occurring]
+    return ["", *table([(name, text) for name, text in rows], group=False)] if rows else []
+
+
+def table(rows: Sequence[Row], *, group: bool = True) -> list[str]:
+    """Aligned columns; a first cell that repeats the row above is left blank."""
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines, former = [], ""
+    for row in rows:
+        first = "" if group and row[0] == former else row[0]
+        former = row[0]
+        cells = [first, *row[1:]]
+        lines.append("  " + "   ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    return lines
+
+
+def write(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """Prints lines: with colour on a terminal unless NO_COLOR is set, else as they are."""
+    out = stream or sys.stdout
+    if not out.isatty() or os.environ.get("NO_COLOR"):
+        out.write("".join(line + "\n" for line in lines))
+        out.flush()
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=out, highlight=False, soft_wrap=True)
+    style = ""
+    for line in lines:
+        text = Text(line)
+        word = next((state for state in STYLES if line.startswith(f"  {state} ")), "")
+        style = word or (style if line.startswith("   ") else "")
+        if style:
+            start = 2 if word else 0
+            text.stylize(STYLES[style], start, start + len(word) if word else 0)
+        if line.startswith(("LIVE", "RECORDED", "IMAGE")):
+            text.stylize("bold")
+        console.print(text)

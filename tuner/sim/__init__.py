@@ -1,0 +1,1 @@
+"""How a recorded host's kernel and devices answer writes."""

@@ -1,0 +1,254 @@
+"""The closed set of things that a kernel file can do on a write: one function each, parameters from kernel.yaml.
+
+Each gets what was in the file before the write and the text written. It raises OSError as the kernel does or leaves
+its result as the bytes of files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tuner.host.tree import Tree, fault
+
+Rule = Mapping[str, Any]
+NUMBER = re.compile(r"\s*(-?(?:0[xX][0-9a-fA-F]+|\d+))(?=\s|$)")
+
+
+class World:
+    """The files of the recorded host, and the state that its devices keep apart from them."""
+
+    def __init__(self, tree: Tree, state: str) -> None:
+        self.tree, self.state = tree, state
+
+    def get(self, path: str) -> str:
+        """The text of a kernel file; '' for one that has a write bit only."""
+        try:
+            return self.tree.read(path).decode("utf-8", "surrogateescape")
+        except PermissionError:
+            return ""
+
+    def has(self, path: str) -> bool:
+        """Whether the file is there."""
+        try:
+            self.tree.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def set(self, path: str, text: str) -> None:
+        """Puts `text` into an existing file, one that only the kernel may write included."""
+        with self.tree.at(path) as (handle, name, _):
+            mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode & 0o7777
+            if not mode & 0o200:
+                os.chmod(name, mode | 0o200, dir_fd=handle)
+            opened = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            with os.fdopen(opened, "wb") as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+            if not mode & 0o200:
+                os.chmod(name, mode, dir_fd=handle)
+
+    def stage(self, name: str) -> None:
+        """Remembers a state that no file shows."""
+        with contextlib.suppress(FileExistsError):
+            self.tree.mkdir(self.state)
+        self.tree.put(f"{self.state}/{name}", b"", 0o644)
+
+    def commit(self, name: str) -> bool:
+        """Whether that state was staged; it is gone afterwards."""
+        try:
+            self.tree.unlink(f"{self.state}/{name}")
+        except FileNotFoundError:
+            return False
+        with contextlib.suppress(OSError):
+            self.tree.rmdir(self.state)
+        return True
+
+
+class Behaviour(NamedTuple):
+    """A function and the parameters it needs and takes."""
+
+    run: Callable[[World, Rule, str, str, str], None]
+    needs: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
+
+
+def parse_number(text: str, path: str) -> int:
+    """A number as the kernel parses it; OSError EINVAL for what is none.
+
+    /proc/sys: base 0, octal for a leading zero, blanks before, and what follows a blank is not looked at
+    (kernel/sysctl.c, proc_get_long). /sys: decimal and nothing but a newline around it (lib/kstrtox.c).
+    """
+    if path.startswith("/sys/"):
+        if not re.fullmatch(r"\d{1,20}\n?", text):
+            raise fault(errno.EINVAL, path)
+        return int(text)
+    match = NUMBER.match(text)
+    if match is None:
+        raise fault(errno.EINVAL, path)
+    word = match.group(1)
+    digits = word.lstrip("-")
+    base = 16 if digits[:2].lower() == "0x" else 8 if digits[0] == "0" else 10
+    try:
+        return int(word, base)
+    except ValueError:
+        raise fault(errno.EINVAL, path) from None
+
+
+def _ranged(rule: Rule, number: int, path: str) -> int:
+    if number < rule.get("low", -(2**31)) or number > rule.get("high", 2**63 - 1):
+        raise fault(getattr(errno, str(rule.get("errno", "EINVAL"))), path)
+    return number
+
+
+def text(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """Takes anything: stripped, separated as it was, one newline."""
+    words = written.split()
+    separator = "\t" if "\t" in before.strip() else " "
+    world.set(path, separator.join(words) + "\n" if len(words) > 1 or "\t" in written else written.strip() + "\n")
+
+
+def integer(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """One number between `low` and `high`; decimal when read."""
+    world.set(path, f"{_ranged(rule, parse_number(written, path), path)}\n")
+
+
+def pow2(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """One number, rounded up to a power of two; 0 stays 0 (net.core.rps_sock_flow_entries)."""
+    number = _ranged(rule, parse_number(written, path), path)
+    world.set(path, f"{1 << (number - 1).bit_length() if number > 0 else number}\n")
+
+
+def vector(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """`length` numbers set one after the other: fewer leave the rest, a bad one stops after those before it."""
+    numbers = [int(word) for word in before.split()]
+    words = written.split()
+    if not words:
+        raise fault(errno.EINVAL, path)
+    try:
+        for place, word in enumerate(words[: rule["length"]]):
+            numbers[place] = _ranged(rule, parse_number(word, path), path)
+    finally:
+        world.set(path, "\t".join(map(str, numbers)) + "\n")
+
+
+def word(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """One of a closed set: `words`, or those the file itself offers with the chosen one in brackets."""
+    chosen = written.removesuffix("\n")
+    offered = list(rule["words"]) if "words" in rule else before.replace("[", "").replace("]", "").split()
+    if chosen not in offered:
+        raise fault(getattr(errno, str(rule.get("errno", "EINVAL"))), path)
+    if "words" in rule:
+        world.set(path, chosen + "\n")
+    else:
+        world.set(path, " ".join(f"[{w}]" if w == chosen else w for w in offered) + "\n")
+
+
+def alias(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """The same value also shows in the file `path`."""
+    world.set(rule["path"], world.get(path))
+
+
+def zeroes(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """The twin of a pair reads 0 afterwards; with `changed`, only when this value changed (vm.dirty_*)."""
+    if not rule.get("changed") or world.get(path) != before:
+        world.set(rule["path"], "0\n")
+
+
+def raises(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """A side effect: the number in the file `path` becomes at least `to` (khugepaged and vm.min_free_kbytes)."""
+    if parse_number(world.get(rule["path"]), rule["path"]) < rule["to"]:
+        world.set(rule["path"], f"{rule['to']}\n")
+
+
+def refuse(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """Every write fails with `errno`."""
+    raise fault(getattr(errno, rule["errno"]), path)
+
+
+def ignore(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """The write succeeds and changes nothing."""
+
+
+def trigger(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """An action, not a value: staged as `name` for the behaviour that waits for it (vm.compact_memory)."""
+    world.stage(rule["name"])
+
+
+def pool(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """A pool of `size_kB` huge pages over the NUMA nodes: takes what fits and says success.
+
+    `room` is what a node can hold, `fragmented` what it can hold until memory was compacted, `used` the pages
+    that are in use on each node and cannot go (Documentation/admin-guide/mm/hugetlbpage.rst).
+    """
+    size, used = rule["size_kB"], rule.get("used", 0)
+    asked = parse_number(written, path)
+    if asked < 0:
+        raise fault(errno.EINVAL, path)
+    room = rule["room"]
+    if "fragmented" in rule and not world.commit("compacted"):
+        room = rule["fragmented"]
+    nodes = _nodes(world, size)
+    held = {node: int(world.get(f"{folder}/nr_hugepages")) for node, folder in nodes.items()}
+    own = re.search(r"/node/(node\d+)/", path)
+    if own:
+        held[own.group(1)] = _fit(asked, held[own.group(1)], room, used)
+    else:
+        _spread(held, asked, room, used)
+    for node, folder in nodes.items():
+        _show(world, folder, held[node], used)
+    whole = f"/sys/kernel/mm/hugepages/hugepages-{size}kB"
+    _show(world, whole, sum(held.values()), used * len(held))
+    if size == rule.get("default_kB", 2048):
+        for name in ("nr_hugepages", "nr_hugepages_mempolicy"):
+            if world.has(f"/proc/sys/vm/{name}"):
+                world.set(f"/proc/sys/vm/{name}", f"{sum(held.values())}\n")
+
+
+def _nodes(world: World, size: int) -> dict[str, str]:
+    base = "/sys/devices/system/node"
+    folders = {f"node{n}": f"{base}/node{n}/hugepages/hugepages-{size}kB" for n in range(64)}
+    return {node: folder for node, folder in folders.items() if world.has(folder)}
+
+
+def _fit(asked: int, holds: int, room: int, used: int) -> int:
+    return max(min(asked, room), holds) if asked > holds else max(asked, min(used, holds))
+
+
+def _spread(held: dict[str, int], asked: int, room: int, used: int) -> None:
+    """One page a node in turn, up or down, until the sum is as asked or no node can give or take more."""
+    up = asked > sum(held.values())
+    while sum(held.values()) != asked:
+        movable = [node for node, pages in held.items() if (pages < room if up else pages > used)]
+        if not movable:
+            return
+        for node in movable:
+            if sum(held.values()) != asked:
+                held[node] += 1 if up else -1
+
+
+def _show(world: World, folder: str, pages: int, used: int) -> None:
+    world.set(f"{folder}/nr_hugepages", f"{pages}\n")
+    world.set(f"{folder}/free_hugepages", f"{max(pages - used, 0)}\n")
+    if world.has(f"{folder}/nr_hugepages_mempolicy"):
+        world.set(f"{folder}/nr_hugepages_mempolicy", f"{pages}\n")
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "text": Behaviour(text),
+    "int": Behaviour(integer, takes=frozenset({"low", "high", "errno"})),
+    "pow2": Behaviour(pow2, takes=frozenset({"low", "high", "errno"})),
+    "vector": Behaviour(vector, frozenset({"length"}), frozenset({"low", "high", "errno"})),
+    "word": Behaviour(word, takes=frozenset({"words", "errno"})),
+    "alias": Behaviour(alias, frozenset({"path"})),
+    "zeroes": Behaviour(zeroes, frozenset({"path"}), frozenset({"changed"})),
+    "raises": Behaviour(raises, frozenset({"path", "to"})),
+    "refuse": Behaviour(refuse, frozenset({"errno"})),
+    "ignore": Behaviour(ignore),
+    "trigger": Behaviour(trigger, frozenset({"name"})),
+    "pool": Behaviour(pool, frozenset({"size_kB", "room"}), frozenset({"fragmented", "used", "default_kB"})),
+}

@@ -1,0 +1,140 @@
+"""journal -> what was there before: rollback of generations, and the settling of a run that a crash cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.host import Host
+from tuner.journal import At, Entry, Generation, Journal, Line
+from tuner.knobs import BY_NAME
+from tuner.ledger import Ledger, fold
+from tuner.model import Outcome, Reading, Seen, Value, plain, reading_from_plain, same
+from tuner.plan import named_fields, read
+from tuner.run import Report, Run, Snapshot, aside, moved, moved_line, place_of, put_back
+
+
+def settle(host: Host, journal: Journal) -> list[str]:
+    """After a crash: closes what an interrupted run left open, by what the targets hold; says what it found.
+
+    The lock must be held. The values stay as they are: rollback undoes them, the next apply completes them.
+    """
+    found = []
+    for number, generation in journal.generations.items():
+        kind = generation.open_run()
+        if kind is None:
+            continue
+        intent = generation.open_intent()
+        if intent:
+            journal.add(number, _settled(host, intent))
+        if kind == "apply":
+            snapshot = _head_snapshot(generation.head)
+            written = {entry.at for entry in generation.entries()}
+            lines = [moved_line("apply", at, *p) for at, p in moved(host, snapshot, written).items()]
+            state = "interrupted" if lines or _anything_left(host, generation) else "undone"
+            journal.add(number, *lines, {"op": "end", "run": "apply", "state": state, "held": []})
+        else:
+            journal.add(number, {"op": "end", "run": kind, "state": "interrupted"})
+        found.append(f"generation {number}: its {kind} was interrupted")
+    return found
+
+
+def _anything_left(host: Host, generation: Generation) -> bool:
+    """Whether a target of the generation holds something else than before it."""
+    readings = ((entry, read(host, BY_NAME[entry.at[0]], entry.at[1])) for entry in generation.entries())
+    return any(not isinstance(now, Seen) or now.value != entry.before for entry, now in readings)
+
+
+def _settled(host: Host, intent: Line) -> Line:
+    at = intent["knob"], intent["target"]
+    knob = BY_NAME[at[0]]
+    knob.settle(host, at[1])
+    now = read(host, knob, at[1])
+    after = plain(now.value) if isinstance(now, Seen) else intent["before"]
+    return {
+        "op": "outcome", "run": intent["run"], "knob": at[0], "target": at[1], "before": intent["before"],
+        "after": after, "result": "done" if after == intent["value"] else "short", "why": "interrupted",
+    }  # fmt: skip
+
+
+def _head_snapshot(head: Line) -> Snapshot:
+    pairs = zip(head.get("settings", []), head.get("readings", []), strict=True)
+    snapshot = {(s["knob"], s["target"]): reading_from_plain(r) for s, r in pairs}
+    snapshot.update({(knob, target): reading_from_plain(r) for knob, target, r in head.get("aside", [])})
+    return {at: r for at, r in snapshot.items() if at[0] in BY_NAME}
+
+
+def rollback(
+    host: Host, journal: Journal, to: int | None, who: str, *, force: bool = False
+) -> tuple[Report, list[int]]:
+    """Undoes the newest live generation, or with `to` all that are newer; returns the report and their numbers.
+
+    A value is restored only while it equals what tuner last left there. The lock must be held.
+    """
+    host.ready()
+    ledger = fold(journal)
+    undoes = [g.number for g in ledger.live if (g.number > to if to is not None else g is ledger.newest)]
+    newest = journal.generations[max(undoes)]
+    run = Run(host, journal, "rollback", who, newest.head["settings_id"], generation=newest.number)
+    run.note({"op": "rollback", "undoes": undoes, "who": who, "force": force})
+    run.lossy = True
+    entries = _merged([e for n in undoes for e in journal.generations[n].entries()])
+    report = Report(generation=newest.number)
+    places = [e.at for e in entries]
+    start = _head_snapshot(newest.head)
+    watched = {**start, **aside(host, places, {})}
+    watched = {at: read(host, BY_NAME[at[0]], at[1]) for at in watched if at not in places}
+    for entry in [*reversed([e for e in entries if not e.side]), *(e for e in entries if e.side)]:
+        report.outcomes.append(_give_back(run, entry, ledger, force))
+    goal = {e.at: Seen(e.before) for e, o in _pairs(entries, report) if o.result in ("done", "unchanged")}
+    report.not_restored = put_back(run, {**watched, **goal})
+    report.not_restored += [f"{o.knob} {o.target}" for o in report.outcomes if o.result == "refused"]
+    open_end = report.not_restored or any(o.result in ("held", "short") for o in report.outcomes)
+    run.end("partly rolled back" if open_end else "rolled back")
+    return report, undoes
+
+
+def _pairs(entries: list[Entry], report: Report) -> Iterator[tuple[Entry, Outcome]]:
+    by_at = {place_of(o): o for o in report.outcomes}
+    return ((entry, by_at[entry.at]) for entry in entries)
+
+
+def _merged(entries: list[Entry]) -> list[Entry]:
+    """Once per target, with the oldest `before`: straight there, not by way of every generation between."""
+    found: dict[At, Entry] = {}
+    for entry in entries:
+        known = found.setdefault(entry.at, entry)
+        if known is not entry and not entry.side:
+            fields = None if known.fields is None or entry.fields is None else sorted({*known.fields, *entry.fields})
+            found[entry.at] = Entry(entry.at, known.before, entry.left, fields, False, entry.disruption)
+    return list(found.values())
+
+
+def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
+    knob = BY_NAME.get(entry.at[0])
+    if knob is None:
+        return Outcome(*entry.at, entry.left, entry.left, "refused", "this version has no such knob")
+    found = read(run.host, knob, entry.at[1])
+    if not isinstance(found, Seen):
+        gone = not isinstance(found, Seen) and found.why
+        return Outcome(*entry.at, entry.left, entry.left, "refused", f"cannot be read: {gone}")
+    now = found.value
+    if now == entry.before:
+        return Outcome(*entry.at, now, now, "unchanged")
+    left = named_fields(ledger.left.get(entry.at, entry.left), entry.fields)
+    if not force and not same(left, now):
+        return Outcome(*entry.at, now, now, "not ours any more", "changed by somebody else since")
+    guard = knob.guard(run.host, entry.at[1], entry.before, Seen(entry.before))
+    if guard:
+        return Outcome(*entry.at, now, now, "held", guard)
+    after, failure = run.write(entry.at, now, entry.before, None)
+    outcome = _restored(entry, now, after, failure)
+    run.record(outcome)
+    return outcome
+
+
+def _restored(entry: Entry, now: Value, after: Reading, failure: str) -> Outcome:
+    if not isinstance(after, Seen):
+        return Outcome(*entry.at, now, now, "refused", failure or after.why)
+    if after.value == entry.before:
+        return Outcome(*entry.at, now, after.value, "done")
+    return Outcome(*entry.at, now, after.value, "refused" if failure else "short", failure or "not all came back")
