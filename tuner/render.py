@@ -147,7 +147,8 @@ def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool) -> list
     shown_rows.sort(key=lambda v: -order.index(v.state) if v.state in order else 1)
     lines = [head(host, found.settings_id), counted(found, planning=False)]
     if shown_rows:
-        lines += ["", *table([_verdict(v) for v in shown_rows])]
+        rows = [_verdict(v) for v in shown_rows]
+        lines += ["", *table([(*row[:3], f"want {row[3]}", row[4]) for row in rows])]
     lines += legend(v.state for v in found.verdicts)
     lines += ["", *notes, "Next boot: not predicted"]
     return lines

@@ -31,7 +31,7 @@ def plan(args: argparse.Namespace) -> Answer:
     host = open_root(args.root)
     profile = load_profile(host, args.profile)
     _, ledger, readable = cache.current(host)
-    made = _make(host, profile, args.allow, ledger)
+    made = _make(host, profile, args, ledger)
     lines = render.plan(made, host, all_rows=args.all, command=f"tuner apply --profile {args.profile}{_root(args)}")
     if not readable:
         lines.append("Not shown:   what a profile before this one left, since only root can read the journal")
@@ -39,8 +39,10 @@ def plan(args: argparse.Namespace) -> Answer:
     return _plan_exit(made), documents.plan(made, host), lines
 
 
-def _make(host: Host, profile: Profile, words: list[str], ledger: Ledger) -> Plan:
-    return planning.make(host, profile.name, profile.settings, idle.allowed(host, words), ledger)
+def _make(host: Host, profile: Profile, args: argparse.Namespace, ledger: Ledger) -> Plan:
+    allowed = idle.allowed(host, args.allow)
+    keep = args.keep_unmentioned
+    return planning.make(host, profile.name, profile.settings, allowed, ledger, keep_unmentioned=keep)
 
 
 def _root(args: argparse.Namespace) -> str:
@@ -66,7 +68,7 @@ def apply(args: argparse.Namespace) -> Answer:
         journal = Journal(host)
         notes = _settle(host, journal)
         ledger = fold(journal)
-        made = _make(host, profile, args.allow, ledger)
+        made = _make(host, profile, args, ledger)
         gone = applying.stale(host, made)
         if gone:
             hint = "nothing was written; run it again"

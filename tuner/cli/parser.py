@@ -44,10 +44,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     plan = _verb(verbs, "plan", "plan", "show what apply would do; writes nothing, needs no root")
     _profile(plan, required=True)
     _allow(plan)
+    _unmentioned(plan)
     _all(plan)
     apply = _verb(verbs, "apply", "apply", "make it so; undoes everything if one write is refused")
     _profile(apply, required=True)
     _allow(apply)
+    _unmentioned(apply)
     apply.add_argument("--on-error", choices=("undo", "keep"), default="undo", help="after a refused write (undo)")
     verify = _verb(verbs, "verify", "verify", "prove that what was applied still holds")
     _profile(verify, required=False)
@@ -93,6 +95,14 @@ def _profile(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def _all(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also the settings that are as wanted")
+
+
+def _unmentioned(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep-unmentioned",
+        action="store_true",
+        help="leave what an earlier profile changed and this one does not name; without it, it is given back",
+    )
 
 
 def _allow(parser: argparse.ArgumentParser) -> None:

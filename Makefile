@@ -1,0 +1,28 @@
+# The two commands of the README are `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN = $(BIN)/python -m pytest -n auto --dist loadgroup
+
+.PHONY: demo test fast clean
+
+demo: $(VENV)/core
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/demo.sh .demo
+
+test: $(VENV)/test
+	$(RUN)
+
+fast: $(VENV)/test
+	$(RUN) -m "not slow" -q
+
+$(VENV)/core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/test: $(VENV)/core pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .demo

@@ -1,0 +1,240 @@
+"""The documents under --json: what every schema promises, and that a document which breaks the promise is caught."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.conftest import Result, check_schema, write_profile
+from tuner.shipped import folder
+
+Document = dict[str, Any]
+Tuner = Callable[..., Result]
+
+PROMISED: dict[str, tuple[str, ...]] = {
+    "tuner.plan/1": ("schema", "id", "settings_id", "profile", "host", "verdicts", "changes", "counts"),
+    "tuner.verify/1": ("schema", "id", "settings_id", "profile", "host", "verdicts", "counts", "state"),
+    "tuner.apply/1": ("schema", "generation", "settings_id", "changed", "held", "undone", "outcomes"),
+    "tuner.rollback/1": ("schema", "host", "undone", "not_restored", "outcomes"),
+    "tuner.status/1": ("schema", "host", "off", "settings_id", "who", "when", "state"),
+    "tuner.explain/1": ("schema", "host", "knob", "target", "settings"),
+    "tuner.history/1": ("schema", "host", "generations"),
+    "tuner.hosts/1": ("schema", "hosts"),
+    "tuner.host/1": ("schema", "name", "root", "faults"),
+    "tuner.off/1": ("schema", "off"),
+    "tuner.error/1": ("schema", "exit", "errors"),
+    "tuner.applied/1": ("schema", "generation", "settings_id", "profile", "who", "when", "settings", "held"),
+}
+"""Fields that may never be renamed within schema number 1."""
+
+HOST = ("name", "kind", "root", "kernel")
+OUTCOME = ("knob", "target", "before", "after", "result", "why")
+SETTING = ("knob", "target", "want", "origin", "why", "source", "required")
+VERDICT = (*SETTING, "running", "next_boot", "state", "disruption")
+CHANGE = ("knob", "target", "before", "want", "disruption", "held")
+
+INNER: list[tuple[str, str, tuple[str, ...]]] = [
+    ("tuner.plan/1", "host", HOST),
+    ("tuner.verify/1", "host", HOST),
+    ("tuner.plan/1", "verdicts", VERDICT),
+    ("tuner.verify/1", "verdicts", VERDICT),
+    ("tuner.plan/1", "changes", CHANGE),
+    ("tuner.apply/1", "held", CHANGE),
+    ("tuner.apply/1", "outcomes", OUTCOME),
+    ("tuner.rollback/1", "outcomes", OUTCOME),
+    ("tuner.explain/1", "settings", SETTING),
+    ("tuner.error/1", "errors", ("where", "what", "hint")),
+]
+
+WRONG: list[tuple[str, tuple[str | int, ...], Any]] = [
+    ("tuner.plan/1", ("verdicts", 0, "state"), "fine"),
+    ("tuner.plan/1", ("verdicts", 0, "disruption"), "mild"),
+    ("tuner.plan/1", ("verdicts", 0, "required"), "no"),
+    ("tuner.plan/1", ("verdicts", 0, "running_why"), "needs root"),
+    ("tuner.plan/1", ("verdicts", 0, "want"), {"exactly": 1}),
+    ("tuner.plan/1", ("verdicts", 0, "want"), {"value": 1, "at_least": 1}),
+    ("tuner.plan/1", ("verdicts", 0, "next_boot"), 16777216),
+    ("tuner.plan/1", ("counts",), {"to change": 3}),
+    ("tuner.plan/1", ("counts",), {"ok": 0}),
+    ("tuner.plan/1", ("host", "kind"), "container"),
+    ("tuner.plan/1", ("settings_id",), "7dd31425"),
+    ("tuner.plan/1", ("changes", 0, "held"), None),
+    ("tuner.plan/1", ("schema",), "tuner.plan/2"),
+    ("tuner.verify/1", ("state",), "broken"),
+    ("tuner.verify/1", ("generation",), "1"),
+    ("tuner.apply/1", ("changed",), True),
+    ("tuner.apply/1", ("undone",), None),
+    ("tuner.apply/1", ("generation",), 0),
+    ("tuner.apply/1", ("outcomes", 0, "result"), "ok"),
+    ("tuner.rollback/1", ("undone",), []),
+    ("tuner.rollback/1", ("outcomes", 0, "result"), "restored"),
+    ("tuner.status/1", ("settings_id",), None),
+    ("tuner.status/1", ("when",), "yesterday"),
+    ("tuner.history/1", ("generations", 0, "state"), "done"),
+    ("tuner.error/1", ("exit",), 2),
+    ("tuner.error/1", ("errors",), []),
+    ("tuner.applied/1", ("held",), [["sysctl"]]),
+    ("tuner.applied/1", ("readings", 0), {"seen": 1, "absent": "both"}),
+]
+"""A document, the place in it, and what must not stand there."""
+
+EVERY_WANT = """
+sysctl:
+  net.core.rmem_max: {at_least: 16777216}
+  vm.swappiness: {value: 1}
+  net.ipv4.tcp_rmem: "4096 131072 33554432"
+  net.core.no_such_key: 1
+sysctl.pair:
+  vm.dirty: {bytes: 268435456}
+thp:
+  enabled: {one_of: [madvise, always]}
+hugepages:
+  node0/2MB: {at_least: 8}
+file:
+  /etc/example.conf: "text\\n"
+"""
+
+
+@pytest.fixture
+def documents(tuner: Tuner, root: Path, tmp_path: Path) -> dict[str, Document]:
+    """One document of every schema, as the verbs print them over one recorded host."""
+    profile = write_profile(tmp_path / "every.yaml", EVERY_WANT)
+    calls: list[list[object]] = [
+        ["plan", "--root", root, "--profile", profile],
+        ["apply", "--root", root, "--profile", profile, "--allow", "none"],
+        ["verify", "--root", root],
+        ["status", "--root", root],
+        ["history", "--root", root],
+        ["explain", "sysctl:vm.swappiness", "--root", root],
+        ["off", "--root", root, "--why", "a test"],
+    ]
+    found = [tuner(*call, "--json").document for call in calls]
+    found.append(json.loads((root / "etc/tuner/applied/current.json").read_text(encoding="utf-8")))
+    found.append(tuner("rollback", "--root", root, "--json").document)
+    found.append(tuner("rollback", "--root", root, "--json").document)
+    found.append(tuner("host", "list", "--json").document)
+    found.append(tuner("host", "copy", "plain-vm", tmp_path / "copy", "--json").document)
+    return {document["schema"]: document for document in found}
+
+
+def test_one_schema_for_every_document() -> None:
+    """The shipped files are those of the table above, each a schema of draft 2020-12 that names itself."""
+    shipped = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in folder("schemas").glob("*.json")}
+    assert set(shipped) == {f"{name.replace('/', '.')}.json" for name in PROMISED}
+    for file, schema in shipped.items():
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        assert schema["$id"] == file
+        assert f"{schema['properties']['schema']['const'].replace('/', '.')}.json" == file
+
+
+def test_documents_keep_what_is_promised(documents: dict[str, Document]) -> None:
+    """Every verb's document has the promised fields, down to verdicts, changes, outcomes and settings."""
+    assert set(documents) == set(PROMISED)
+    for name, fields in PROMISED.items():
+        assert set(fields) <= set(documents[name]), name
+        check_schema(documents[name])
+    for name, place, fields in INNER:
+        found = documents[name][place]
+        rows = found if isinstance(found, list) else [found]
+        assert rows, f"{name} {place}: nothing to look at"
+        for row in rows:
+            assert set(fields) <= set(row), f"{name} {place}"
+
+
+def test_missing_or_renamed_fields_are_caught(documents: dict[str, Document]) -> None:
+    """Without any one of the promised fields a document is refused; the same with the field under another name."""
+    for name, fields in PROMISED.items():
+        for field in fields:
+            _refused(name, _renamed(documents[name], field), field)
+    for name, place, fields in INNER:
+        for field in fields:
+            broken = copy.deepcopy(documents[name])
+            inner = broken[place]
+            if isinstance(inner, list):
+                inner[-1] = _renamed(inner[-1], field)
+            else:
+                broken[place] = _renamed(inner, field)
+            _refused(name, broken, f"{place}.{field}")
+
+
+def _renamed(document: Document, field: str) -> Document:
+    return {f"{name}_" if name == field else name: value for name, value in document.items()}
+
+
+def _refused(name: str, document: Document, what: str) -> None:
+    schema = json.loads((folder("schemas") / f"{name.replace('/', '.')}.json").read_text(encoding="utf-8"))
+    assert not jsonschema.Draft202012Validator(schema).is_valid(document), f"{name}: {what} went unnoticed"
+
+
+def test_wrong_values_are_caught(documents: dict[str, Document]) -> None:
+    """Words outside the closed sets, wrong types, and null where a value is promised."""
+    for name, path, value in WRONG:
+        broken = copy.deepcopy(documents[name])
+        place: Any = broken
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        _refused(name, broken, f"{path} = {value!r}")
+
+
+def test_fields_may_be_added(documents: dict[str, Document]) -> None:
+    """A later release may add fields anywhere: readers of today's schema still take the document."""
+    for name, document in documents.items():
+        more = {**copy.deepcopy(document), "of_a_later_release": 1}
+        for place in [place for which, place, _ in INNER if which == name]:
+            rows = more[place] if isinstance(more[place], list) else [more[place]]
+            for row in rows:
+                row["of_a_later_release"] = {"any": "thing"}
+        check_schema(more)
+
+
+def test_null_running_tells_unread_from_empty(tuner: Tuner, root: Path, tmp_path: Path) -> None:
+    """`running` null with running_why = not read; a file that is not there is a value, so no running_why."""
+    profile = write_profile(tmp_path / "p.yaml", "sysctl:\n  net.core.no_such_key: 1\nfile:\n  /etc/not-there: null\n")
+    verdicts = {
+        v["knob"]: v for v in tuner("plan", "--root", root, "--profile", profile, "--json").document["verdicts"]
+    }
+    assert verdicts["sysctl"]["running"] is None
+    assert verdicts["sysctl"]["running_why"]
+    assert verdicts["sysctl"]["state"] == "unsupported"
+    assert "running_why" not in verdicts["file"]
+    assert verdicts["file"]["state"] == "ok"
+
+
+def test_next_boot_is_not_predicted_yet(documents: dict[str, Document]) -> None:
+    """Null with a reason in every verdict, and no verdict's state depends on it."""
+    for name in ("tuner.plan/1", "tuner.verify/1"):
+        for verdict in documents[name]["verdicts"]:
+            assert verdict["next_boot"] is None
+            assert verdict["next_boot_why"] == "not predicted"
+
+
+def test_status_of_an_untouched_host_is_all_null(tuner: Tuner, root: Path) -> None:
+    """Nothing applied: no id, no person, no time, no state; still a document."""
+    document = tuner("status", "--root", root, "--json").document
+    for field in ("generation", "settings_id", "profile", "who", "when", "state", "off"):
+        assert document[field] is None, field
+    assert document["live"] == []
+
+
+def test_one_document_on_stdout_also_for_errors(tuner: Tuner, root: Path) -> None:
+    """A bad call prints tuner.error/1 alone on stdout, the line for people on stderr, and exits with what it says."""
+    result = tuner("plan", "--root", root, "--profile", "no-such-profile", "--json")
+    assert result.code == 64 == result.document["exit"]
+    assert result.document["schema"] == "tuner.error/1"
+    assert "no-such-profile" in result.document["errors"][0]["where"] + result.document["errors"][0]["what"]
+    assert result.err.startswith("tuner: ")
+
+
+def test_bad_usage_is_a_document_too(tuner: Tuner) -> None:
+    """Also what the command line itself refuses: an option nobody knows."""
+    result = tuner("plan", "--profle", "x", "--json")
+    assert result.code == 64
+    assert result.document["exit"] == 64
