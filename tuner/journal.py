@@ -217,4 +217,7 @@ def _load(host: Host, number: int) -> Generation:
                 Problem(f"{_path(number)}:{place}", "not a line of the journal", hint), Exit.UNKNOWN
             ) from None
         generation.lines.append(line)
+    if generation.lines and "settings" not in generation.head:
+        hint = "move the file away: its generation can then not be rolled back"
+        raise TunerError(Problem(f"{_path(number)}:1", "a journal without its first line", hint), Exit.UNKNOWN)
     return generation

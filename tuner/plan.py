@@ -162,11 +162,23 @@ def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger) -> tu
             state = met(want, value, knob.key)
             if state != "drift":
                 return replace(verdict, state=state, why=""), None
-            blocked = read_only(host, knob, setting.target)
-            if blocked:
-                return replace(verdict, state="unsupported", why=blocked), None
+            settled = _without_change(host, knob, setting, want, verdict)
+            if settled:
+                return settled, None
             change = _change(host, knob, setting, want, value, allowed, ledger)
             return replace(verdict, state="held" if change.held else "drift", why=change.held, note=change.note), change
+
+
+def _without_change(host: Host, knob: Knob, setting: Setting, want: Want, verdict: Verdict) -> Verdict | None:
+    """The verdict on a setting that differs and that no write of ours can mend; None when one can."""
+    value = want.choices()[0]
+    waiting = knob.pending(host, setting.target, value)
+    if waiting:
+        return replace(verdict, state="pending", why=waiting)
+    if knob.read_only:
+        return replace(verdict, state="drift", why=knob.advice(host, setting.target, value))
+    blocked = read_only(host, knob, setting.target)
+    return replace(verdict, state="unsupported", why=blocked) if blocked else None
 
 
 def _no_match(host: Host, knob: Knob, verdict: Verdict) -> Verdict:
@@ -247,12 +259,16 @@ def verify(host: Host, applied: Applied) -> Plan:
     verdicts = []
     then = Ledger(present=applied.present)
     for setting in applied.settings:
+        if setting.knob not in BY_NAME:
+            why = f"this version of tuner has no knob {setting.knob}"
+            verdicts.append(Verdict(setting, Unreadable(why), "unknown", why))
+            continue
         try:
             verdict, _ = _judge(host, setting, Allowed(frozenset(DISRUPTIONS)), then)
         except BadValue as bad:
             verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
         if verdict.state in ("drift", "held"):
             held = setting.at in applied.held
-            verdict = replace(verdict, state="held" if held else "drift", why="held at apply" if held else "")
+            verdict = replace(verdict, state="held", why="held at apply") if held else replace(verdict, state="drift")
         verdicts.append(verdict)
     return Plan(applied.settings_id, applied.profile, tuple(verdicts), ())

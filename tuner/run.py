@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from tuner.errors import Refused
-from tuner.host import Host
+from tuner.host import Host, Unrecorded
 from tuner.journal import At, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.model import Outcome, Reading, Seen, Value, plain
@@ -102,6 +102,8 @@ class Run:
             knob.write(self.host, at[1], value)
         except Refused as refused:
             failure = refused.why
+        except (Unrecorded, ValueError) as error:
+            failure = str(error)
         except OSError as error:
             failure = error.strerror or f"errno {error.errno}"
         after = read(self.host, knob, at[1])
@@ -139,6 +141,7 @@ def place_of(outcome: Outcome) -> At:
 
 def aside(host: Host, places: Collection[At], known: Mapping[At, Reading]) -> Snapshot:
     """Readings of these places, and of what writes to them may move besides, unless they are `known`."""
+    places = [at for at in places if at[0] in BY_NAME]
     others = [other for knob, target in places for other in BY_NAME[knob].moves(target)]
     return {at: read(host, BY_NAME[at[0]], at[1]) for at in [*others, *places] if at not in known}
 

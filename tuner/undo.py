@@ -24,7 +24,7 @@ def settle(host: Host, journal: Journal) -> list[str]:
         if kind is None:
             continue
         intent = generation.open_intent()
-        if intent:
+        if intent and intent["knob"] in BY_NAME:
             journal.add(number, _settled(host, intent))
         if kind == "apply":
             snapshot = _head_snapshot(generation.head)
@@ -40,7 +40,10 @@ def settle(host: Host, journal: Journal) -> list[str]:
 
 def _anything_left(host: Host, generation: Generation) -> bool:
     """Whether a target of the generation holds something else than before it."""
-    readings = ((entry, read(host, BY_NAME[entry.at[0]], entry.at[1])) for entry in generation.entries())
+    entries = generation.entries()
+    if any(entry.at[0] not in BY_NAME for entry in entries):
+        return True
+    readings = ((entry, read(host, BY_NAME[entry.at[0]], entry.at[1])) for entry in entries)
     return any(not isinstance(now, Seen) or now.value != entry.before for entry, now in readings)
 
 

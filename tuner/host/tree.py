@@ -120,6 +120,8 @@ class Tree:
 
     def stat(self, path: str, follow: bool = True) -> os.stat_result:
         """What stat(2) or, with follow=False, lstat(2) says."""
+        if self.native:
+            return os.stat(path, follow_symlinks=follow)
         with self.at(path, follow) as (handle, name, real):
             try:
                 return os.stat(name, dir_fd=handle, follow_symlinks=False)
@@ -128,6 +130,8 @@ class Tree:
 
     def link(self, path: str) -> str:
         """The text of a symbolic link; OSError EINVAL where the path is none."""
+        if self.native:
+            return os.readlink(path)
         with self.at(path, follow=False) as (handle, name, real):
             try:
                 return os.readlink(name, dir_fd=handle)

@@ -31,6 +31,8 @@ class Knob:
     name: ClassVar[str]
     persist: ClassVar[str] = ""
     """Which store keeps it over a reboot; empty: the target keeps itself."""
+    read_only: ClassVar[bool] = False
+    """Judged, never written: `advice` says what the operator must do."""
 
     def canonical(self, target: str) -> str:
         """The one name of a target or of a pattern over targets; BadValue for what can be neither."""
@@ -78,6 +80,14 @@ class Knob:
 
     def note(self, before: Value, value: Value, target: str) -> str:
         """What the change means for others on this node, for the plan."""
+        return ""
+
+    def advice(self, host: Host, target: str, value: Value) -> str:
+        """For a read-only knob whose target differs: what the operator has to do about it."""
+        return ""
+
+    def pending(self, host: Host, target: str, value: Value) -> str:
+        """Where the running value differs: what will make it `value` without a write of ours, such as a restart."""
         return ""
 
     def about(self, target: str) -> str:
