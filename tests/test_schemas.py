@@ -91,13 +91,21 @@ sysctl:
   net.ipv4.tcp_rmem: "4096 131072 33554432"
   net.core.no_such_key: 1
 sysctl.pair:
-  vm.dirty: {bytes: 268435456}
+  vm.dirty: {value: {bytes: 268435456}}
 thp:
   enabled: {one_of: [madvise, always]}
 hugepages:
   node0/2MB: {at_least: 8}
 file:
-  /etc/example.conf: "text\\n"
+  /etc/sysctl.d/50-example.conf: "# text\\n"
+"""
+
+
+NOT_THERE = """
+sysctl:
+  net.core.no_such_key: 1
+file:
+  /etc/sysctl.d/50-not-there.conf: null
 """
 
 
@@ -197,7 +205,7 @@ def test_fields_may_be_added(documents: dict[str, Document]) -> None:
 
 def test_null_running_tells_unread_from_empty(tuner: Tuner, root: Path, tmp_path: Path) -> None:
     """`running` null with running_why = not read; a file that is not there is a value, so no running_why."""
-    profile = write_profile(tmp_path / "p.yaml", "sysctl:\n  net.core.no_such_key: 1\nfile:\n  /etc/not-there: null\n")
+    profile = write_profile(tmp_path / "p.yaml", NOT_THERE)
     verdicts = {
         v["knob"]: v for v in tuner("plan", "--root", root, "--profile", profile, "--json").document["verdicts"]
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.host import Host, Unrecorded
 from tuner.host.door import make_parents
+from tuner.host.tree import BESIDE
 from tuner.journal import Generation, Journal
 from tuner.ledger import Applied, Ledger, applied, fold
 from tuner.model import reading_from_plain, setting_from_plain
@@ -26,14 +27,16 @@ def publish(host: Host, journal: Journal) -> str:
     newest = fold(journal).newest
     try:
         if newest is None:
-            _remove(host)
+            if journal.generations:
+                _remove(host)
         else:
             text = json.dumps(_document(newest), indent=1) + "\n"
             if _text(host) != text:
                 make_parents(host, PATH)
                 host.put(PATH, text.encode("ascii"), 0o644)
-    except OSError as error:
-        return f"{PATH}: {error.strerror}; verify without root will not know these settings"
+    except (OSError, Unrecorded) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        return f"{PATH}: {why}; verify without root will not know these settings"
     return ""
 
 
@@ -59,8 +62,18 @@ def current(host: Host) -> tuple[Applied | None, Ledger, bool]:
 def _document(generation: Generation) -> dict[str, Any]:
     state = applied(generation)
     head = {name: generation.head[name] for name in COPIED if name in generation.head}
+    head["settings"] = [_public(setting) for setting in head["settings"]]
     head["readings"] = [{"seen": None} if "seen" in reading else reading for reading in head["readings"]]
     return {"schema": "tuner.applied/1", **head, "held": sorted(map(list, state.held))}
+
+
+def _public(setting: dict[str, Any]) -> dict[str, Any]:
+    """A file whose mode keeps others out is named without its text: its mode is all that they can judge."""
+    value = setting["want"]["value"]
+    if setting["knob"] != "file" or not isinstance(value, dict) or int(str(value.get("mode") or "0644"), 8) & 0o004:
+        return setting
+    shown = {name: part for name, part in value.items() if name != "text"}
+    return {**setting, "want": {"kind": "value", "value": shown}}
 
 
 def _parsed(text: str) -> Applied | None:
@@ -89,8 +102,9 @@ def _text(host: Host) -> str | None:
 
 
 def _remove(host: Host) -> None:
-    if _text(host) is not None:
-        host.unlink(PATH)
+    for path in (PATH, PATH + BESIDE):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            host.unlink(path)
     for folder in ("/etc/tuner/applied", "/etc/tuner"):
         with contextlib.suppress(OSError):
             host.rmdir(folder)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 from tuner.host import Host
 from tuner.journal import Journal, Line
@@ -35,11 +34,13 @@ def apply(
     keep: bool = False,
     adopt: bool = False,
     progress: Progress = lambda _: None,
+    again: Callable[[], Plan] | None = None,
 ) -> Report:
     """Makes the allowed changes of `plan` so, in order; undoes them all if one is refused, unless `keep`.
 
     `head` says who and when. With `adopt`, a generation is made even when there is nothing to write, because the
-    settings are others than the applied ones. The lock must be held.
+    settings are others than the applied ones. `again` plans anew, so that a setting which one of the writes moved off
+    its Want is mended in the same run. The lock must be held.
     """
     host.ready()
     snapshot: Snapshot = {v.setting.at: v.reading for v in plan.verdicts}
@@ -48,30 +49,47 @@ def apply(
     held = [list(c.at) for c in plan.changes if c.held]
     run = Run(host, journal, "apply", head["who"], plan.settings_id, head={**head, **_frozen(plan, snapshot)})
     report = Report()
-    for change in todo:
+    _make_all(run, report, todo, stop, keep=keep, progress=progress)
+    if again and report.outcomes and not report.reason:
+        astray = moved(host, snapshot, {place_of(o) for o in report.outcomes})
+        if astray:
+            mending = [c for c in again().changes if c.at in astray and not c.held]
+            _make_all(run, report, mending, stop, keep=keep, progress=progress)
+    report.reason = report.reason or (f"stopped by {stop.name}" if stop.name else "")
+    report.generation = run.generation
+    if not report.reason:
+        try:
+            _finish(run, report, snapshot, held, adopt=adopt)
+        except OSError as error:
+            report.reason = f"the journal cannot be written: {error.strerror}"
+    if report.reason:
+        _undo_own(run, report, snapshot)
+    return report
+
+
+def _make_all(run: Run, report: Report, changes: list[Change], stop: Stop, *, keep: bool, progress: Progress) -> None:
+    """Makes changes one after the other, until one is refused or a signal comes; `report.reason` says which."""
+    for change in changes:
         if stop.name:
-            report.reason = f"stopped by {stop.name}"
-            break
+            return
         progress(f"{change.knob} {change.target}")
         outcome = _one(run, change)
         if outcome:
             report.outcomes.append(outcome)
-            if outcome.result == "refused" and not keep:
+            if outcome.result == "refused" and not (keep and not run.lossy):
                 report.reason = f"{change.knob} {change.target}: {outcome.why}"
-                break
-    report.reason = report.reason or (f"stopped by {stop.name}" if stop.name else "")
-    report.generation = run.generation
-    if report.reason:
-        _undo_own(run, report, snapshot)
-        return report
+                return
+
+
+def _finish(run: Run, report: Report, snapshot: Snapshot, held: list[list[str]], *, adopt: bool) -> None:
+    """Journals what moved besides and the end of the run."""
     if run.generation is None and adopt:
-        run.generation = report.generation = journal.begin(run.head, [])
-    others = moved(host, snapshot, {place_of(o) for o in report.outcomes})
+        run.generation = report.generation = run.journal.begin(run.head, [])
+    others = moved(run.host, snapshot, {place_of(o) for o in report.outcomes})
     report.moved = [f"{at[0]} {at[1]}" for at in others]
     refused = any(o.result == "refused" for o in report.outcomes)
     run.note(*(moved_line("apply", at, *pair) for at, pair in others.items()))
     run.end("kept" if refused else "applied", held=held)
-    return report
 
 
 def _frozen(plan: Plan, snapshot: Snapshot) -> Line:
@@ -98,12 +116,14 @@ def _one(run: Run, change: Change) -> Outcome | None:
         value = aim(change.want, found.value, knob.key)
         after, failure = run.write(change.at, found.value, value, fields_of(change.want))
     except OSError as error:
+        run.lossy = True
         why = f"the journal cannot be written: {error.strerror}"
         return Outcome(change.knob, change.target, found.value, found.value, "refused", why)
     outcome = _outcome(change, found.value, after, failure)
     try:
         run.record(outcome)
     except OSError as error:
+        run.lossy = True
         why = f"the journal cannot be written: {error.strerror}"
         return Outcome(change.knob, change.target, found.value, outcome.after, "refused", why)
     return outcome
@@ -114,20 +134,17 @@ def _outcome(change: Change, before: Value, after: Reading, failure: str) -> Out
     knob = BY_NAME[change.knob]
     if not isinstance(after, Seen):
         return Outcome(*change.at, before, before, "refused", failure or after.why)
-    if met(change.want, after.value, knob.key) != "drift":
+    back = change.returning and knob.restored(change.value, after.value)
+    if back or met(change.want, after.value, knob.key) != "drift":
         return Outcome(*change.at, before, after.value, "done")
+    if not failure and knob.partial:
+        return Outcome(
+            *change.at, before, after.value, "short", knob.shortfall(change.target, change.value, after.value)
+        )
     if failure or same(before, after.value):
         why = failure or "the write was taken and changed nothing"
         return Outcome(*change.at, before, after.value, "refused", why)
-    return Outcome(*change.at, before, after.value, "short", _short(change.want.value, after.value))
-
-
-def _short(wanted: Any, after: Value) -> str:
-    number = after.get("total") if isinstance(after, Mapping) else after
-    asked = wanted.get("total") if isinstance(wanted, Mapping) else wanted
-    if isinstance(number, int) and isinstance(asked, int):
-        return f"{number} of {asked}"
-    return "written, read back differently"
+    return Outcome(*change.at, before, after.value, "short", knob.shortfall(change.target, change.value, after.value))
 
 
 def _undo_own(run: Run, report: Report, snapshot: Snapshot) -> None:

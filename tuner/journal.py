@@ -33,6 +33,20 @@ KEEP = 50
 KEEP_BYTES = 64 * 1024 * 1024
 """Bytes of journal kept."""
 
+MISSING = type("Missing", (), {})()
+_AT = {"run": str, "knob": str, "target": str}
+_VALUE = (type(None), int, str, list, dict)
+FIELDS: dict[str, dict[str, Any]] = {
+    "begin": {"settings_id": str, "profile": str, "who": str, "when": str, "settings": list, "readings": list},
+    "intent": {**_AT, "before": _VALUE, "value": _VALUE, "fields": (list, type(None)), "disruption": str},
+    "outcome": {**_AT, "before": _VALUE, "after": _VALUE, "result": str},
+    "moved": {**_AT, "before": _VALUE, "after": _VALUE},
+    "rollback": {"undoes": list},
+    "end": {"run": str, "state": str},
+    "carried": {"entries": list},
+}
+"""What each line must have, so that a damaged journal is said and never half-understood."""
+
 Line = dict[str, Any]
 At = tuple[str, str]
 
@@ -89,9 +103,20 @@ class Generation:
                 run = None
         return run
 
+    def readings(self) -> dict[At, Any]:
+        """What each place held before the first write of this generation, as far as it could be read."""
+        head = self.head
+        rows = [(s["knob"], s["target"], r) for s, r in zip(head["settings"], head["readings"], strict=True)]
+        rows += [tuple(row) for row in head.get("aside", [])]
+        return {(knob, target): from_plain(r["seen"]) for knob, target, r in rows if "seen" in r}
+
     def entries(self) -> list[Entry]:
-        """What the apply of this generation changed, in order, once per target."""
+        """What the apply of this generation changed, in order, once per target.
+
+        `before` is what was there before the run, not what another write of it had made of it by then.
+        """
         found: dict[At, Entry] = {}
+        first = self.readings()
         for line in self.lines:
             at = (line.get("knob", ""), line.get("target", ""))
             if line["op"] == "carried":
@@ -100,7 +125,7 @@ class Generation:
                     before, left = from_plain(carried["before"]), from_plain(carried["left"])
                     found[key] = Entry(key, before, left, carried["fields"], False, carried["disruption"])
             elif line["op"] == "intent" and line["run"] == "apply":
-                before = from_plain(line["before"])
+                before = first.get(at, from_plain(line["before"]))
                 fresh = Entry(at, before, before, line["fields"], disruption=line["disruption"])
                 found.setdefault(at, fresh)
             elif line["op"] in ("outcome", "moved") and line["run"] == "apply":
@@ -142,9 +167,14 @@ class Journal:
         if generation.torn is not None:
             self.host.truncate(_path(number), generation.torn)
             generation.torn = None
-        stamped = [self._stamp(line) for line in lines]
-        self.host.append(_path(number), _encode(stamped))
-        generation.lines += stamped
+        if lines:
+            stamped = [self._stamp(line) for line in lines]
+            self.host.append(_path(number), _encode(stamped))
+            generation.lines += stamped
+
+    def remember(self, number: int, *lines: Line) -> None:
+        """Takes lines that could not be written: this process knows them, the next command settles the rest."""
+        self.generations[number].lines += [self._stamp(line) for line in lines]
 
     def prune(self) -> None:
         """Drops the oldest files over the limits; what only they knew is carried into the next live generation."""
@@ -204,20 +234,38 @@ def _encode(lines: list[Line]) -> bytes:
 
 
 def _load(host: Host, number: int) -> Generation:
-    data = host.read(_path(number))
+    try:
+        data = host.read_journal(_path(number))
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise _broken(number, 1, f"cannot be read: {error.strerror}") from None
     whole, newline, rest = data.rpartition(b"\n")
     generation = Generation(number, size=len(data), torn=len(data) - len(rest) if rest else None)
     for place, text in enumerate((whole + newline).splitlines(), 1):
-        try:
-            line = json.loads(text)
-            _ = line["op"], line["seq"]
-        except (ValueError, KeyError, TypeError):
-            hint = "restore the file from a backup, or move it away: its generation can then not be rolled back"
-            raise TunerError(
-                Problem(f"{_path(number)}:{place}", "not a line of the journal", hint), Exit.UNKNOWN
-            ) from None
+        line = _parsed(text)
+        if line is None:
+            raise _broken(number, place, "not a line of the journal")
         generation.lines.append(line)
     if generation.lines and "settings" not in generation.head:
-        hint = "move the file away: its generation can then not be rolled back"
-        raise TunerError(Problem(f"{_path(number)}:1", "a journal without its first line", hint), Exit.UNKNOWN)
+        raise _broken(number, 1, "a journal without its first line")
     return generation
+
+
+def _parsed(text: bytes) -> Line | None:
+    """The line, if it has every field that its `op` needs."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("op"), str) or type(line.get("seq")) is not int:
+        return None
+    needs = FIELDS.get(line["op"])
+    return (
+        line if needs is not None and all(isinstance(line.get(n, MISSING), kind) for n, kind in needs.items()) else None
+    )
+
+
+def _broken(number: int, place: int, what: str) -> TunerError:
+    hint = "restore the file from a backup, or move it away: its generation can then not be rolled back"
+    return TunerError(Problem(f"{_path(number)}:{place}", what, hint), Exit.UNKNOWN)

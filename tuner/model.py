@@ -221,6 +221,13 @@ def reading_from_plain(data: dict[str, Any]) -> Reading:
     return Absent(data["absent"]) if "absent" in data else Unreadable(data["unreadable"], data["fault"])
 
 
+def leaves(value: Value) -> tuple[Leaf, ...]:
+    """The numbers and words of a value, whatever its shape."""
+    if isinstance(value, Mapping):
+        return tuple(value.values())
+    return value if isinstance(value, tuple) else (value,)
+
+
 def holds(wanted: Value, seen: Value, test: Callable[[Any, Any], bool]) -> bool:
     """Whether `test(wanted, seen)` is true of every number or word: element-wise, and for the fields that are named."""
     if isinstance(wanted, Mapping):
@@ -246,8 +253,8 @@ def met(want: Want, seen: Value, key: Callable[[Any], Any]) -> str:
     if want.kind == "one_of":
         return "ok" if any(same(choice, seen) for choice in want.value) else "drift"
     if want.kind == "at_most":
-        return "ok" if holds(want.value, seen, lambda w, s: bool(key(s) <= key(w))) else "drift"
-    if not holds(want.value, seen, lambda w, s: bool(key(s) >= key(w))):
+        return "ok" if holds(want.value, seen, lambda w, s: s is not None and bool(key(s) <= key(w))) else "drift"
+    if not holds(want.value, seen, lambda w, s: s is not None and bool(key(s) >= key(w))):
         return "drift"
     return "ok" if same(want.value, seen) else "raised"
 
@@ -259,7 +266,7 @@ def aim(want: Want, seen: Value, key: Callable[[Any], Any]) -> Value:
     if want.kind == "value":
         return merged(want.value, seen)
     pick = max if want.kind == "at_least" else min
-    return merged(want.value, seen, lambda w, s: pick(w, s, key=key))
+    return merged(want.value, seen, lambda w, s: w if s is None else pick(w, s, key=key))
 
 
 def merged(wanted: Value, seen: Value, pick: Callable[[Any, Any], Any] = lambda w, s: w) -> Value:

@@ -23,6 +23,7 @@ from tuner.model import (
     Verdict,
     Want,
     aim,
+    leaves,
     met,
     same,
     settings_id,
@@ -51,22 +52,33 @@ def expand(host: Host, settings: Collection[Setting]) -> list[Setting]:
     are an error, as is a node and a total of one pool. A pattern that matches nothing stays, as a setting whose
     target is the pattern.
     """
-    chosen: dict[tuple[str, str], Setting] = {}
-    problems: list[Problem] = []
+    rivals: dict[tuple[str, str], list[Setting]] = {}
     for setting in settings:
         targets = _matching(host, setting) if WILD & set(setting.written) else [setting.target]
         for target in targets or [setting.target]:
             fresh = replace(setting, target=target)
-            rival = chosen.get(fresh.at)
-            if rival is None or _beats(fresh, rival):
-                chosen[fresh.at] = fresh
-            elif not _beats(rival, fresh) and rival.written != fresh.written:
-                hint = "name the target in one of them"
-                problems.append(Problem(fresh.origin, f"{target} also matches {rival.written} ({rival.origin})", hint))
-    problems += _clashes(list(chosen.values()))
+            rivals.setdefault(fresh.at, []).append(fresh)
+    problems: list[Problem] = []
+    chosen = [_strongest(candidates, problems) for candidates in rivals.values()]
+    problems += _clashes(chosen)
     if problems:
         raise TunerError(problems)
-    return list(chosen.values())
+    return chosen
+
+
+def _strongest(candidates: list[Setting], problems: list[Problem]) -> Setting:
+    """The setting of the highest layer, in it a name before a pattern; two patterns there are a problem."""
+    best = max(map(_strength, candidates))
+    winners = [setting for setting in candidates if _strength(setting) == best]
+    if len(winners) > 1:
+        first, *others = winners
+        what = f"{first.target} also matches {first.written} ({first.origin})"
+        problems.append(Problem(others[0].origin, what, "name the target in one of them"))
+    return winners[0]
+
+
+def _strength(setting: Setting) -> tuple[int, bool]:
+    return setting.layer, not WILD & set(setting.written)
 
 
 def _matching(host: Host, setting: Setting) -> list[str]:
@@ -75,10 +87,6 @@ def _matching(host: Host, setting: Setting) -> list[str]:
         return [t for t in knob.targets(host, setting.written) if fnmatch.fnmatchcase(t, setting.written)]
     except Unrecorded:
         return []
-
-
-def _beats(one: Setting, other: Setting) -> bool:
-    return (one.layer, not WILD & set(one.written)) > (other.layer, not WILD & set(other.written))
 
 
 def _clashes(settings: list[Setting]) -> list[Problem]:
@@ -106,7 +114,7 @@ def make(
     Raises TunerError for a value that this host's kernel or device would not take.
     """
     expanded = expand(host, settings)
-    problems: list[Problem] = []
+    problems = _contradictions(expanded, ledger)
     verdicts: list[Verdict] = []
     changes: list[tuple[Change, int]] = []
     for place, setting in enumerate(expanded):
@@ -121,9 +129,22 @@ def make(
     if problems:
         raise TunerError(problems)
     back, left = ([], []) if keep_unmentioned else give_back(host, expanded, allowed, ledger)
-    changes += [(change, len(expanded)) for change in back]
+    changes += [(change, len(expanded) + place) for place, change in enumerate(reversed(back))]
     changes.sort(key=lambda c: order(c[0], c[1]))
     return Plan(settings_id(list(settings)), profile, tuple(verdicts), tuple(c for c, _ in changes), tuple(left))
+
+
+def _contradictions(expanded: list[Setting], ledger: Ledger) -> list[Problem]:
+    """Settings that cannot stand beside what a live generation changed: a node and the total of one pool."""
+    problems = []
+    for name, knob in BY_NAME.items():
+        ours = [s for s in expanded if s.knob == name]
+        changed = [at[1] for at in ledger.first if at[0] == name]
+        what = knob.clash([*(s.target for s in ours), *changed]) if ours and changed else ""
+        if what:
+            hint = "a live generation set the other way: tuner rollback first"
+            problems.append(Problem(ours[0].origin, what, hint))
+    return problems
 
 
 def order(change: Change, place: int) -> tuple[int, int, int, str]:
@@ -151,22 +172,32 @@ def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger) -> tu
     verdict = replace(verdict, reading=found)
     match found:
         case Absent(why):
-            gone = setting.at in ledger.present
-            return replace(verdict, state="missing", why=f"was there at apply: {why}") if gone else replace(
-                verdict, why=why
-            ), None
+            if setting.at in ledger.present:
+                return replace(verdict, state="missing", why=f"was there at apply: {why}"), None
+            return replace(verdict, why=why), None
         case Unreadable(why, fault):
             return replace(verdict, state="missing" if fault == "device" else "unknown", why=why), None
         case Seen(value):
-            want = normalised(host, knob, setting)
-            state = met(want, value, knob.key)
-            if state != "drift":
-                return replace(verdict, state=state, why=""), None
-            settled = _without_change(host, knob, setting, want, verdict)
-            if settled:
-                return settled, None
-            change = _change(host, knob, setting, want, value, allowed, ledger)
-            return replace(verdict, state="held" if change.held else "drift", why=change.held, note=change.note), change
+            return _judge_seen(host, verdict, value, allowed, ledger)
+
+
+def _judge_seen(
+    host: Host, verdict: Verdict, value: Value, allowed: Allowed, ledger: Ledger
+) -> tuple[Verdict, Change | None]:
+    """A target that could be read: as wanted, waiting, out of reach, or to be changed."""
+    setting = verdict.setting
+    knob = BY_NAME[setting.knob]
+    want = normalised(host, knob, setting)
+    if want is None:
+        return replace(verdict, state="unknown", why="what this target takes could not be read"), None
+    state = met(want, value, knob.key)
+    if state != "drift":
+        return replace(verdict, state=state, why=""), None
+    settled = _without_change(host, knob, setting, want, verdict)
+    if settled:
+        return settled, None
+    change = _change(host, knob, setting, want, value, allowed, ledger)
+    return replace(verdict, state="held" if change.held else "drift", why=change.held, note=change.note), change
 
 
 def _without_change(host: Host, knob: Knob, setting: Setting, want: Want, verdict: Verdict) -> Verdict | None:
@@ -189,10 +220,17 @@ def _no_match(host: Host, knob: Knob, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def normalised(host: Host, knob: Knob, setting: Setting) -> Want:
-    """The Want in the form that the target would hold."""
+def normalised(host: Host, knob: Knob, setting: Setting) -> Want | None:
+    """The Want in the form that the target would hold; None where the host cannot be asked what it takes."""
     want = setting.want
-    values = tuple(knob.normalise(host, setting.target, choice) for choice in want.choices())
+    try:
+        values = tuple(knob.normalise(host, setting.target, choice) for choice in want.choices())
+    except (OSError, Unrecorded):
+        return None
+    if want.kind in ("at_least", "at_most"):
+        for leaf in leaves(values[0]):
+            if not isinstance(knob.key(leaf), (int, float)):
+                raise BadValue(f"{want.kind} needs a number, and this target holds {leaf!r}", "use value or one_of")
     return Want(want.kind, values if want.kind == "one_of" else values[0])
 
 
@@ -217,7 +255,7 @@ def _change(
 def give_back(
     host: Host, settings: Collection[Setting], allowed: Allowed, ledger: Ledger
 ) -> tuple[list[Change], list[str]]:
-    """Changes back to the first `before` of what live generations changed and `settings` do not name.
+    """Changes back to the first `before` of what live generations changed and `settings` do not name, oldest first.
 
     Also returns what is left alone because somebody changed it since.
     """
@@ -229,9 +267,9 @@ def give_back(
             continue
         knob = BY_NAME[at[0]]
         found = read(host, knob, at[1])
-        if not isinstance(found, Seen) or found.value == entry.before:
+        if not isinstance(found, Seen) or knob.restored(entry.before, found.value):
             continue
-        if not same(named_fields(ledger.left[at], entry.fields), found.value):
+        if not same(named_fields(ledger.left.get(at, entry.left), entry.fields), found.value):
             left.append(f"{at[0]} {at[1]}: no longer in the profile, not ours any more")
             continue
         disruption = knob.disruption(at[1])

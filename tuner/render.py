@@ -91,7 +91,9 @@ def counted(plan: Plan, *, planning: bool) -> str:
     counts = plan.counts()
     back = sum(c.returning for c in plan.changes)
     names = {"drift": "to change"} if planning else {}
-    parts = [f"{number} {names.get(state, state)}" for state, number in counts.items()]
+    first = ("ok", "raised", "drift") if planning else ()
+    states = [*(s for s in first if s in counts), *(s for s in counts if s not in first)]
+    parts = [f"{counts[state]} {names.get(state, state)}" for state in states]
     parts += [f"{back} to give back"] if back else []
     total = len(plan.verdicts)
     return f"{total} setting{'s' * (total != 1)}: {', '.join(parts) or 'none'}"
@@ -186,8 +188,9 @@ def table(rows: Sequence[Row], *, group: bool = True) -> list[str]:
 
 
 def write(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    """Prints lines: with colour on a terminal unless NO_COLOR is set, else as they are."""
+    """Prints lines: with colour on a terminal unless NO_COLOR is set, else plain; no control character passes."""
     out = stream or sys.stdout
+    lines = ["".join(c if c.isprintable() else "?" for c in line) for line in lines]
     if not out.isatty() or os.environ.get("NO_COLOR"):
         out.write("".join(line + "\n" for line in lines))
         out.flush()

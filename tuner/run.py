@@ -32,9 +32,10 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[Stop]:
-        """Catches the three signals inside the block."""
+        """Catches the three signals inside the block; one that is ignored already (nohup) stays so."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        former = {number: signal.signal(number, self._heard) for number in numbers}
+        ignored = {number for number in numbers if signal.getsignal(number) == signal.SIG_IGN}
+        former = {number: signal.signal(number, self._heard) for number in numbers if number not in ignored}
         try:
             yield self
         finally:
@@ -92,6 +93,7 @@ class Run:
         except OSError:
             if not self.lossy:
                 raise
+            self.journal.remember(self.generation, *lines)
 
     def write(self, at: At, before: Value, value: Value, fields: list[str] | None) -> tuple[Reading, str]:
         """Intent, write, read back: what the target holds now, and why the write failed if it did."""
@@ -150,7 +152,7 @@ def moved(host: Host, snapshot: Snapshot, written: Collection[At]) -> dict[At, t
     """(before, now) of each place in `snapshot` that changed and is not in `written`."""
     found: dict[At, tuple[Value, Value]] = {}
     for at, then in snapshot.items():
-        if at in written or not isinstance(then, Seen):
+        if at in written or not isinstance(then, Seen) or BY_NAME[at[0]].read_only:
             continue
         now = read(host, BY_NAME[at[0]], at[1])
         if isinstance(now, Seen) and now.value != then.value:
@@ -169,7 +171,8 @@ def restore(run: Run, at: At, before: Value) -> None:
     if isinstance(found, Seen) and found.value != before:
         after, failure = run.write(at, found.value, before, None)
         left = after.value if isinstance(after, Seen) else found.value
-        run.record(Outcome(*at, found.value, left, "done" if left == before else "short", failure))
+        done = BY_NAME[at[0]].restored(before, left)
+        run.record(Outcome(*at, found.value, left, "done" if done else "short", failure))
 
 
 def put_back(run: Run, snapshot: Snapshot) -> list[str]:
@@ -177,4 +180,5 @@ def put_back(run: Run, snapshot: Snapshot) -> list[str]:
     for _ in range(PASSES):
         for at, (before, _now) in moved(run.host, snapshot, ()).items():
             restore(run, at, before)
-    return [f"{at[0]} {at[1]}" for at in moved(run.host, snapshot, ())]
+    left = moved(run.host, snapshot, ()).items()
+    return [f"{at[0]} {at[1]}" for at, (before, now) in left if not BY_NAME[at[0]].restored(before, now)]

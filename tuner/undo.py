@@ -88,7 +88,7 @@ def rollback(
     watched = {at: read(host, BY_NAME[at[0]], at[1]) for at in watched if at not in places}
     for entry in [*reversed([e for e in entries if not e.side]), *(e for e in entries if e.side)]:
         report.outcomes.append(_give_back(run, entry, ledger, force))
-    goal = {e.at: Seen(e.before) for e, o in _pairs(entries, report) if o.result in ("done", "unchanged")}
+    goal: Snapshot = {e.at: Seen(e.before) for e, o in _pairs(entries, report) if o.result in ("done", "unchanged")}
     report.not_restored = put_back(run, {**watched, **goal})
     report.not_restored += [f"{o.knob} {o.target}" for o in report.outcomes if o.result == "refused"]
     open_end = report.not_restored or any(o.result in ("held", "short") for o in report.outcomes)
@@ -138,6 +138,6 @@ def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
 def _restored(entry: Entry, now: Value, after: Reading, failure: str) -> Outcome:
     if not isinstance(after, Seen):
         return Outcome(*entry.at, now, now, "refused", failure or after.why)
-    if after.value == entry.before:
+    if BY_NAME[entry.at[0]].restored(entry.before, after.value):
         return Outcome(*entry.at, now, after.value, "done")
     return Outcome(*entry.at, now, after.value, "refused" if failure else "short", failure or "not all came back")

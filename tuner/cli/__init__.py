@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tuner.errors import Exit, TunerError
 
@@ -14,16 +15,32 @@ from tuner.errors import Exit, TunerError
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; returns the exit code of the contract in tuner.errors.Exit."""
     words = list(sys.argv[1:] if argv is None else argv)
+    sys.stdout, sys.stderr = (
+        stream or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (closed by whoever started us; lives as long as we)
+        for stream in (sys.stdout, sys.stderr)
+    )
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    if "--debug" in words:
-        return _run(words)
     try:
         return _run(words)
     except KeyboardInterrupt:
+        if "--debug" in words:
+            raise
         sys.stderr.write("tuner: stopped by SIGINT; nothing was being written\n")
         return 128 + 2
+
+
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    """Output that nobody takes changes no exit code: a closed pipe is quiet, a full disk is said."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"tuner: the output cannot be written: {error.strerror}\n")
 
 
 def _run(words: list[str]) -> int:
@@ -42,17 +59,14 @@ def _answer(words: list[str]) -> int:
     args = parse(words)
     verb = getattr(importlib.import_module(f"tuner.cli.{MODULES[args.verb]}"), args.verb)
     code, document, lines = verb(args)
-    try:
+    with _printing():
         if args.json:
             json.dump(document, sys.stdout, indent=1)
             sys.stdout.write("\n")
-            sys.stdout.flush()
         else:
             from tuner import render
 
             render.write(lines)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return int(code)
 
 
@@ -60,8 +74,9 @@ def _complain(error: TunerError, *, as_json: bool) -> None:
     if as_json:
         from tuner.documents import error as document
 
-        json.dump(document(Exit(error.code), error.problems), sys.stdout, indent=1)
-        sys.stdout.write("\n")
+        with _printing():
+            json.dump(document(Exit(error.code), error.problems), sys.stdout, indent=1)
+            sys.stdout.write("\n")
     for problem in error.problems:
         where = f"{problem.where}: " if problem.where else ""
         text = f"tuner: {where}{problem.what}"

@@ -77,7 +77,15 @@ def apply(args: argparse.Namespace) -> Answer:
         others = ledger.newest is None or ledger.newest.head["settings_id"] != made.settings_id
         with _progress() as progress:
             report = applying.apply(
-                host, journal, made, head, stop, keep=args.on_error == "keep", adopt=others, progress=progress
+                host,
+                journal,
+                made,
+                head,
+                stop,
+                keep=args.on_error == "keep",
+                adopt=others,
+                progress=progress,
+                again=lambda: _make(host, profile, args, ledger),
             )
         notes += _publish(host, journal, report)
     lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(report, made)]
@@ -94,11 +102,10 @@ def _settle(host: Host, journal: Journal) -> list[str]:
 
 
 def _publish(host: Host, journal: Journal, report: Report) -> list[str]:
-    if report.generation is None and not report.outcomes and cache.current(host)[0] is not None:
-        return []
     notes = []
     try:
-        journal.prune()
+        if report.generation is not None:
+            journal.prune()
     except OSError as error:
         notes.append(f"old generations cannot be dropped: {error.strerror}")
     problem = cache.publish(host, journal)
@@ -161,6 +168,7 @@ def rollback(args: argparse.Namespace) -> Answer:
     with locked(host, who()), Stop().listening():
         journal = Journal(host)
         notes = _settle(host, journal)
+        cache.publish(host, journal)
         _check_target(fold(journal), args.to)
         try:
             report, undoes = undo(host, journal, args.to, who(), force=args.force)

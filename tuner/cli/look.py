@@ -205,7 +205,7 @@ def _generation(generation: Generation, live: bool) -> dict[str, Any]:
         "who": head["who"],
         "profile": head["profile"],
         "settings_id": head["settings_id"][:8],
-        "writes": sum(line["op"] == "outcome" for line in generation.lines),
+        "writes": sum(line["op"] == "outcome" and line["run"] == "apply" for line in generation.lines),
     }
 
 

@@ -79,7 +79,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _verb(verbs: Any, name: str, function: str, what: str, *, root: bool = True) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=what, description=f"{what}.", allow_abbrev=False)
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=what,
+        description=f"{what}.",
+        epilog=EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.set_defaults(verb=function)
     if root:
         parser.add_argument("--root", metavar="DIR", help="a copied host or an image instead of this machine")

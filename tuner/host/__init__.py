@@ -23,7 +23,7 @@ def open_host(root: str | None = None) -> Host:
     Raises TunerError (bad input) for what is none of them.
     """
     path = os.path.abspath(root or "/")
-    if path == "/":
+    if os.path.isdir(path) and os.path.samefile(path, "/"):
         return Host("/", "live", os.uname().nodename.partition(".")[0], os.uname().release)
     if not os.path.isdir(path):
         raise bad_input(f"--root {root}", "no such directory", "a copied host (tuner host copy) or an image's root")

@@ -19,11 +19,13 @@ import base64
 import binascii
 import errno
 import posixpath
+import re
 from dataclasses import dataclass
 
 from tuner.errors import bad_input
 
 FIRST = "tuner-host 1"
+MODE = re.compile(r"0?[0-7]{3,4}")
 WITH_MODE = ("file", "base64", "link", "dir")
 KINDS = (*WITH_MODE, "absent", "errno")
 
@@ -86,7 +88,7 @@ def _entry(line: str, body: list[str], where: str) -> tuple[str, Entry]:
     if kind not in KINDS:
         raise bad_input(where, f"unknown kind of entry {kind!r}", f"known: {', '.join(KINDS)}")
     word, path = ("", rest) if kind == "absent" else rest.split(" ", 1) if " " in rest else (rest, "")
-    if not path.startswith("/") or posixpath.normpath(path) != path:
+    if not path.startswith("/") or path.startswith("//") or posixpath.normpath(path) != path:
         raise bad_input(where, f"not an absolute, plain path: {path!r}", "write it without '..', '//' or a final '/'")
     if kind == "absent":
         return path, Entry(kind)
@@ -96,6 +98,8 @@ def _entry(line: str, body: list[str], where: str) -> tuple[str, Entry]:
             raise bad_input(where, f"no such errno: {word}", "names as in errno(3), such as EIO")
         return path, Entry(kind, errno=number)
     try:
+        if not MODE.fullmatch(word):
+            raise ValueError(f"{word} is no mode")
         mode = int(word, 8)
         content = _content(body, kind)
     except (ValueError, binascii.Error) as error:

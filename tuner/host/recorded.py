@@ -14,13 +14,18 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
+from tuner import fastyaml
 from tuner.errors import bad_input
 from tuner.host import manifest as manifests
 from tuner.host.door import Host, Unrecorded
 from tuner.host.tree import Lost, fault, under_kernel
 from tuner.sim.engine import Engine
+
+OWN = ("/run/tuner", "/var/lib/tuner", "/etc/tuner/applied")
+"""Where tuner keeps its own state."""
+
+MADE = ("/", "/run", "/var", "/var/lib")
+"""Directories that every copy has, recorded or not."""
 
 MARK = ".tuner-host"
 """The directory that makes a tree a recorded host: manifest, host.yaml, kernel.yaml, state."""
@@ -56,24 +61,24 @@ class RecordedHost(Host):
 
         A kernel file without a read bit cannot be read, by root neither.
         """
-        with self._recorded():
+        with self._recorded(path):
             if under_kernel(path) and not self.tree.stat(path).st_mode & 0o444:
                 raise fault(errno.EACCES, path)
             return super().read(path)
 
     def stat(self, path: str, follow: bool = True) -> os.stat_result:
         """As Host.stat."""
-        with self._recorded():
+        with self._recorded(path):
             return super().stat(path, follow)
 
     def link(self, path: str) -> str:
         """As Host.link."""
-        with self._recorded():
+        with self._recorded(path):
             return super().link(path)
 
     def list(self, path: str) -> list[str]:
         """As Host.list, plus recorded names that cannot lie in a tree (errno, not recorded themselves)."""
-        with self._recorded():
+        with self._recorded(path):
             names = set(super().list(path))
             real = self.tree.real(path)
         if real == "/":
@@ -92,28 +97,34 @@ class RecordedHost(Host):
         """Below /proc and /sys the host's own rules decide what a write does."""
         if not under_kernel(path):
             raise ValueError(f"{path} is no kernel file; use put")
-        with self._recorded():
+        with self._recorded(path):
             if not self.writable(path):
                 raise fault(errno.EACCES, path)
             self.engine.write(self.tree.real(path), text)
 
     @contextlib.contextmanager
-    def _recorded(self) -> Iterator[None]:
+    def _recorded(self, path: str) -> Iterator[None]:
         try:
             yield
         except Lost as lost:
-            raise self._answer(lost) from None
+            raise self._answer(lost, path) from None
 
-    @staticmethod
-    def _state(path: str) -> bool:
-        """Whether tuner keeps its own state there, which no capture knows."""
-        return any(f"{path}/".startswith(f"{own}/") for own in ("/run/tuner", "/var/lib/tuner", "/etc/tuner/applied"))
+    def _known_absent(self, path: str) -> bool:
+        """Recorded as not there, itself or a directory above it; or tuner's own state, which no capture knows."""
+        if path == "/etc/tuner" or any(f"{path}/".startswith(f"{own}/") for own in OWN):
+            return True
+        while path != "/":
+            entry = self.manifest.entries.get(path)
+            if entry is not None:
+                return entry.kind == "absent"
+            path = posixpath.dirname(path)
+        return False
 
-    def _answer(self, lost: Lost) -> Exception:
-        """The right error for the path `lost.real`, the first component that the tree does not have."""
-        entry = self.manifest.entries.get(lost.real)
-        if self._state(lost.real):
+    def _answer(self, lost: Lost, path: str) -> Exception:
+        """The right error for `path`, of which the tree does not have `lost.real` nor what is below it."""
+        if self._known_absent(posixpath.normpath(path)):
             return lost
+        entry = self.manifest.entries.get(lost.real)
         if entry is not None:
             return fault(entry.errno, lost.real) if entry.kind == "errno" else lost
         if lost.real in self.manifest.implied:
@@ -122,7 +133,7 @@ class RecordedHost(Host):
         listing = self.manifest.entries.get(parent)
         if listing is not None and listing.kind == "dir":
             return lost if posixpath.basename(lost.real) not in listing.names else Unrecorded(lost.real)
-        if listing is None and parent not in self.manifest.implied and parent != "/":
+        if listing is None and parent not in self.manifest.implied and parent not in MADE:
             return lost
         return Unrecorded(lost.real)
 
@@ -131,9 +142,11 @@ def _about(root: str) -> dict[str, Any]:
     path = os.path.join(root, MARK, "host.yaml")
     try:
         with open(path, encoding="utf-8") as file:
-            about = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            about = fastyaml.load(file.read())
+    except (OSError, UnicodeDecodeError, fastyaml.Error) as error:
         raise bad_input(path, f"cannot be read: {error}", "make a new copy: tuner host copy NAME DIR") from None
     if not isinstance(about, dict) or not {"name", "kernel"} <= set(about):
         raise bad_input(path, "name and kernel are missing", "make a new copy: tuner host copy NAME DIR")
+    if any(isinstance(about[key], (dict, list)) or not str(about[key]).strip() for key in ("name", "kernel")):
+        raise bad_input(path, "name and kernel are one word each", "make a new copy: tuner host copy NAME DIR")
     return {name: str(value) for name, value in about.items()}

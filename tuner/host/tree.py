@@ -92,17 +92,17 @@ class Tree:
             for handle in handles:
                 os.close(handle)
 
-    def read(self, path: str) -> bytes:
-        """The content of a regular file. EISDIR, EFBIG (over LIMIT) and the kernel's own errnos are raised."""
+    def read(self, path: str, limit: int = LIMIT) -> bytes:
+        """The content of a regular file. EISDIR, EFBIG (over `limit`) and the kernel's own errnos are raised."""
         if self.native:
-            return _slurp(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+            return _slurp(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path, limit)
         with self.at(path) as (handle, name, real):
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
             try:
                 opened = os.open(name, flags, dir_fd=handle)
             except FileNotFoundError:
                 raise Lost(real) from None
-            return _slurp(opened, real)
+            return _slurp(opened, real, limit)
 
     def list(self, path: str) -> list[str]:
         """The sorted names in a directory."""
@@ -160,6 +160,8 @@ class Tree:
         Mode is set as given; owner and SELinux label are kept from the file that is replaced unless given.
         """
         with self.at(path, follow=False) as (handle, name, real):
+            if under_kernel(real):
+                raise fault(errno.EPERM, real)
             label, owner = _inherit(handle, name, real, owner)
             fresh = name + BESIDE
             with contextlib.suppress(FileNotFoundError):
@@ -207,7 +209,7 @@ class Tree:
         """Opens a file for flock, creating it; never through a link."""
         with self.at(path, follow=False) as (handle, name, _):
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            return os.open(name, flags, 0o644, dir_fd=handle)
+            return os.open(name, flags, 0o600, dir_fd=handle)
 
     def mkdir(self, path: str, mode: int = 0o755) -> None:
         """Makes one directory with just `mode`, whatever the umask."""
@@ -238,7 +240,7 @@ def _link(handle: int, name: str, names: list[str]) -> str | None:
         raise fault(error.errno or errno.EIO, "/" + "/".join([*names, name])) from None
 
 
-def _slurp(opened: int, path: str) -> bytes:
+def _slurp(opened: int, path: str, limit: int) -> bytes:
     try:
         status = os.fstat(opened)
         if stat.S_ISDIR(status.st_mode):
@@ -250,7 +252,7 @@ def _slurp(opened: int, path: str) -> bytes:
         while piece := os.read(opened, 65536):
             pieces.append(piece)
             size += len(piece)
-            if size > LIMIT:
+            if size > limit:
                 raise fault(errno.EFBIG, path)
         return b"".join(pieces)
     finally:

@@ -31,6 +31,10 @@ class Knob:
     name: ClassVar[str]
     persist: ClassVar[str] = ""
     """Which store keeps it over a reboot; empty: the target keeps itself."""
+    bounds: ClassVar[bool] = True
+    """Whether at_least and at_most mean anything for its values."""
+    partial: ClassVar[bool] = False
+    """Holds what it can of what is asked, down to nothing at all, without an error: kept and reported as short."""
     read_only: ClassVar[bool] = False
     """Judged, never written: `advice` says what the operator must do."""
 
@@ -93,6 +97,14 @@ class Knob:
     def about(self, target: str) -> str:
         """What a person who asks about this target should read, with its kernel document."""
         return ""
+
+    def restored(self, before: Value, now: Value) -> bool:
+        """Whether undo has done all it can when the target reads `now` and held `before`."""
+        return before == now
+
+    def shortfall(self, target: str, wanted: Value, after: Value) -> str:
+        """What to say of a target that holds less than was written to it."""
+        return "written, read back differently"
 
     def moves(self, target: str) -> tuple[tuple[str, str], ...]:
         """Other places, (knob, target), that a write to this one may move: watched, and given back with it."""

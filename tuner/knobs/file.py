@@ -36,9 +36,10 @@ class File(Knob):
 
     def canonical(self, target: str) -> str:
         """An absolute, plain path outside /proc, /sys, /dev and tuner's own state."""
-        if not target.startswith("/") or posixpath.normpath(target) != target or "\0" in target:
+        plain = target.startswith("/") and not target.startswith("//") and posixpath.normpath(target) == target
+        if not plain or not target.isprintable():
             raise BadValue(f"{target!r} is not an absolute, plain path", "such as /etc/modprobe.d/tuner.conf, no '..'")
-        if under_kernel(target + "/") or target.startswith("/dev/") or target == "/":
+        if under_kernel(target + "/") or f"{target}/".startswith("/dev/") or target == "/":
             raise BadValue(f"{target} is no ordinary file", "kernel files have knobs of their own, such as sysctl")
         if target.startswith(tuple(f"{path}/" for path in OURS)) or target in OURS:
             raise BadValue(f"{target} is tuner's own state", "choose another path")
@@ -94,10 +95,19 @@ class File(Knob):
         new = value.get("text") if isinstance(value, Mapping) else None
         return "removes the file" if new is None else "creates the file" if old is None else "replaces the file"
 
+    def restored(self, before: Value, now: Value) -> bool:
+        """A directory that tuner made stays when somebody else uses it by now."""
+        return _apart(before) == _apart(now)
+
     def settle(self, host: Host, target: str) -> None:
         """Removes the new file that an interrupted replacement left beside the target."""
         with contextlib.suppress(OSError):
             host.unlink(target + BESIDE)
+
+
+def _apart(value: Value) -> Value:
+    """The record without the directory nearest to it."""
+    return {name: part for name, part in value.items() if name != "below"} if isinstance(value, Mapping) else value
 
 
 def _record(host: Host, target: str) -> Value:

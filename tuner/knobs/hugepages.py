@@ -30,6 +30,7 @@ class Hugepages(Knob):
 
     name = "hugepages"
     persist = "boot unit"
+    partial = True
 
     def canonical(self, target: str) -> str:
         """node0/2MB: the largest unit that divides the size."""
@@ -91,7 +92,8 @@ class Hugepages(Knob):
         now = self.read(host, target)
         if not isinstance(now, Seen) or _pages(value) >= _pages(now.value):
             return ""
-        used = _pages(now.value) - int(host.text(f"{_folder(target)}/free_hugepages"))
+        free = reading(lambda: int(host.text(f"{_folder(target)}/free_hugepages")))
+        used = _pages(now.value) - _pages(free.value if isinstance(free, Seen) else now.value)
         if used > _pages(value):
             return f"{used} pages are in use"
         if isinstance(first, Seen) and _pages(value) >= _pages(first.value):
@@ -106,6 +108,15 @@ class Hugepages(Knob):
             return ""
         size = int(match.group(2)) * UNITS[match.group(3)]
         return f"{more * size // 1024} MB leave ordinary memory: lower Slurm's RealMemory of this node by as much"
+
+    def shortfall(self, target: str, wanted: Value, after: Value) -> str:
+        """How many came; for gigantic pages, where they come from."""
+        text = f"{_pages(after)} of {_pages(wanted)}"
+        size = _size(target)
+        if size < UNITS["GB"]:
+            return text
+        unit = f"{size // UNITS['GB']}G"
+        return f"{text}; a running kernel rarely finds {size_name(size)} pages: boot with hugepagesz={unit} hugepages=N"
 
     def about(self, target: str) -> str:
         """Where the kernel documents it."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from tuner.errors import BadValue
-from tuner.host.door import Host
+from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
 from tuner.knobs.sysctl_keys import ACTIONS, ELSEWHERE, PAIRS, Key, known
 from tuner.model import Absent, Reading, Seen, Value
@@ -54,12 +54,12 @@ class Sysctl(Knob):
         if "\n" in text.strip() or "\0" in text:
             raise BadValue("a kernel parameter is one line", "write the value on one line")
         key = known(target)
-        return " ".join(text.split()) if key is None else _typed(key, text)
+        return text if key is None else _typed(key, text)
 
     def targets(self, host: Host, pattern: str = "*") -> list[str]:
         """The keys below the part of the pattern that is plain."""
         plain = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition(".")[0]
-        return [name for name in _walk(host, _path(plain)) if name not in PAIRS and name not in ACTIONS]
+        return [name for name in _walk(host, _path(plain)) if name not in {*PAIRS, *ACTIONS, *ELSEWHERE}]
 
     def files(self, host: Host, target: str) -> list[str]:
         """The file of the key."""
@@ -79,13 +79,18 @@ class Sysctl(Knob):
         match self.read(host, target):
             case Seen(int()):
                 return number(value)
-            case Seen(tuple()):
-                return tuple(number(word) for word in value.split())
+            case Seen(tuple() as seen):
+                words = value.split()
+                if len(words) != len(seen):
+                    raise BadValue(f"{len(words)} numbers where the key has {len(seen)}", f"it reads {shown(seen)} now")
+                return tuple(number(word) for word in words)
         return value
 
     def write(self, host: Host, target: str, value: Value) -> None:
-        """One write; after a failed one, whatever the kernel had already taken is put back."""
+        """One write, none when equal; after a failed one, whatever the kernel had already taken is put back."""
         path = _path(target)
+        if self.read(host, target) == Seen(value):
+            return
         before = host.text(path)
         try:
             host.write(path, f"{shown(value)}\n")
@@ -131,11 +136,13 @@ def _typed(key: Key, text: str) -> Value:
         if len(words) != 1 or (key.words and words[0] not in key.words):
             raise BadValue(f"{text!r} is not a choice", f"one of {', '.join(key.words)}" if key.words else "one word")
         return words[0]
-    return " ".join(words)
+    return text if key.shape == "text" else " ".join(words)
 
 
 def _shaped(text: str, key: Key | None) -> Value:
     words = text.split()
+    if (key is None and not INT_LIST.fullmatch(text.strip())) or (key is not None and key.shape == "text"):
+        return text.removesuffix("\n")
     if key is not None and key.shape == "int":
         if len(words) != 1:
             raise ValueError(f"not one number: {text.strip()[:60]!r}")
@@ -150,12 +157,14 @@ def _walk(host: Host, folder: str) -> Iterator[str]:
     """Dotted names of the keys below a folder that can be read."""
     try:
         names = host.list(folder)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return
     for name in names:
         path = f"{folder}/{name}"
         try:
             mode = host.stat(path).st_mode
+        except Unrecorded:
+            mode = 0o444
         except OSError:
             continue
         if mode & 0o170000 == 0o040000:
@@ -172,10 +181,11 @@ def _why_absent(host: Host, target: str) -> str:
         return f"dropped in Linux {key.dropped}{where}"
     if key and key.module:
         return f"module {key.module} is not loaded"
-    if key and key.since:
-        return f"only in Linux {key.since} and later"
     parts = target.split(".")
     if len(parts) == 6 and parts[0] == "net" and parts[2] in ("conf", "neigh"):
         vlan = f"{parts[3]}.{parts[4]}"
         return f"no such key; an interface {vlan} is written net.{parts[1]}.{parts[2]}.{parts[3]}/{parts[4]}.{parts[5]}"
+    release = host.release()
+    if key and key.since and release and release < tuple(int(n) for n in key.since.split(".")[:2]):
+        return f"only in Linux {key.since} and later"
     return "this kernel has no such key"

@@ -39,6 +39,7 @@ class SysctlPair(Knob):
     """
 
     name = "sysctl.pair"
+    bounds = False
     persist = "sysctl.d"
 
     def canonical(self, target: str) -> str:
@@ -69,14 +70,9 @@ class SysctlPair(Knob):
         return [f"{FOLDER}/{PAIRS[target].amount}", f"{FOLDER}/{PAIRS[target].ratio}"]
 
     def read(self, host: Host, target: str) -> Reading:
-        """{bytes, ratio}; one of them is 0."""
+        """{bytes, ratio}; the half that is not in force reads 0."""
         pair = PAIRS[target]
-        return reading(
-            lambda: {
-                "bytes": int(host.text(f"{FOLDER}/{pair.amount}")) * pair.unit,
-                "ratio": int(host.text(f"{FOLDER}/{pair.ratio}")),
-            }
-        )
+        return reading(lambda: _halves(host, pair))
 
     def write(self, host: Host, target: str, value: Value) -> None:
         """Writes the half that the record changes; the kernel zeroes the other.
@@ -87,6 +83,8 @@ class SysctlPair(Knob):
         wanted = dict(value) if isinstance(value, Mapping) else {}
         held: Mapping[str, Leaf] = getattr(now, "value", {})
         amount, ratio = int(wanted.get("bytes") or 0), int(wanted.get("ratio") or 0)
+        if wanted == held:
+            return
         if amount and amount != held.get("bytes"):
             host.write(f"{FOLDER}/{pair.amount}", f"{amount // pair.unit}\n")
         else:
@@ -98,3 +96,8 @@ class SysctlPair(Knob):
         """The two keys."""
         pair = PAIRS.get(target)
         return f"vm.{pair.amount} and vm.{pair.ratio}: Documentation/admin-guide/sysctl/vm.rst" if pair else ""
+
+
+def _halves(host: Host, pair: Pair) -> Value:
+    amount, ratio = (int(host.text(f"{FOLDER}/{name}")) for name in (pair.amount, pair.ratio))
+    return {"bytes": amount * pair.unit, "ratio": ratio}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.errors import BadValue
 from tuner.host.door import Host
 from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
-from tuner.model import Reading, Value
+from tuner.model import Reading, Seen, Value
 
 FOLDER = "/sys/kernel/mm/transparent_hugepage"
 
@@ -74,7 +74,9 @@ class Thp(Knob):
         return value
 
     def write(self, host: Host, target: str, value: Value) -> None:
-        """Writes the word or number."""
+        """Writes the word or number; a word that is chosen already would still make khugepaged start anew."""
+        if self.read(host, target) == Seen(value):
+            return
         host.write(f"{FOLDER}/{target}", f"{value}\n")
 
     def moves(self, target: str) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,8 @@ from tuner.host import Host, Unrecorded
 from tuner.shipped import folder, names
 
 SITE = "/etc/tuner/profiles"
+SITE_FILE = "/etc/tuner/site.yaml"
+HOSTS = "/etc/tuner/host.d"
 LARGEST = 1024 * 1024
 """Largest profile that is read, in bytes."""
 
@@ -23,37 +25,48 @@ class Source:
     data: bytes
 
 
-def find(host: Host, reference: str, *, near: str = "") -> Source:
+def find(host: Host, reference: str, *, near: str = "", overlay: bool = False) -> Source:
     """The profile that `reference` means: a path (with a slash or .yaml), else a name.
 
-    A name is looked up in /etc/tuner/profiles of the host, then among those that come with tuner. `near` is the
-    place that asks, for the error. Raises TunerError (bad input): unknown, unreadable, or writable by others.
+    A name is looked up in /etc/tuner/profiles of the host, then among those that come with tuner; overlays are in
+    `overlays` below each. `near` is the place that asks, for the error. Raises TunerError (bad input): unknown,
+    unreadable, or writable by others.
     """
     if "/" in reference or reference.endswith((".yaml", ".yml")):
-        return _by_path(reference)
+        return _by_path(reference, near or reference)
+    what, below = ("overlay", "overlays/") if overlay else ("profile", "")
+    near = near or f"{'--with' if overlay else '--profile'} {reference}"
     if not reference or reference.startswith(".") or not reference.isprintable():
-        raise bad_input(near or "--profile", f"{reference!r} is no name of a profile", f"known: {_known(host)}")
-    own = f"{SITE}/{reference}.yaml"
+        raise bad_input(near, f"{reference!r} is no name of a {what}", f"known: {_known(host, below)}")
+    own = f"{SITE}/{below}{reference}.yaml"
     if _there(host, own):
         _trust_below(host, own)
         return Source(own, _sized(host.read(own), own))
-    path = folder("profiles") / f"{reference}.yaml"
+    path = folder("profiles") / f"{below}{reference}.yaml"
     if not path.is_file():
-        raise bad_input(near or f"--profile {reference}", "no such profile", f"known: {_known(host)}; or give a file")
-    return Source(f"profiles/{reference}.yaml", path.read_bytes())
+        raise bad_input(near, f"no such {what}", f"known: {_known(host, below)}; or give a file")
+    return Source(f"profiles/{below}{reference}.yaml", path.read_bytes())
 
 
-def known(host: Host) -> list[str]:
-    """Names that `find` knows, the site's own first."""
+def site_file(host: Host, path: str) -> Source | None:
+    """site.yaml or a file of host.d; None where there is none."""
+    if not _there(host, path):
+        return None
+    _trust_below(host, path)
+    return Source(path, _sized(host.read(path), path))
+
+
+def known(host: Host, below: str = "") -> list[str]:
+    """Names that `find` knows, the site's own first; with below="overlays/" those of overlays."""
     try:
-        own = [name[:-5] for name in host.list(SITE) if name.endswith(".yaml")]
+        own = [name[:-5] for name in host.list(f"{SITE}/{below}".rstrip("/")) if name.endswith(".yaml")]
     except (OSError, Unrecorded):
         own = []
-    return list(dict.fromkeys([*own, *names("profiles", ".yaml")]))
+    return list(dict.fromkeys([*own, *names(f"profiles/{below}".rstrip("/"), ".yaml")]))
 
 
-def _known(host: Host) -> str:
-    return ", ".join(known(host)) or "none"
+def _known(host: Host, below: str = "") -> str:
+    return ", ".join(known(host, below)) or "none"
 
 
 def _there(host: Host, path: str) -> bool:
@@ -63,7 +76,7 @@ def _there(host: Host, path: str) -> bool:
         return False
 
 
-def _by_path(path: str) -> Source:
+def _by_path(path: str, where: str) -> Source:
     try:
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         with os.fdopen(opened, "rb") as file:
@@ -77,8 +90,11 @@ def _by_path(path: str) -> Source:
             return Source(path, _sized(file.read(LARGEST + 1), path))
     except IsADirectoryError:
         raise bad_input(path, "is a directory", "give the profile's file, or its name without slash") from None
-    except OSError as error:
-        raise bad_input(path, f"cannot be read: {error.strerror}", "check the path") from None
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or str(error)
+        raise bad_input(
+            where, f"{'' if where == path else f'{path} '}cannot be read: {what}", "check the path"
+        ) from None
 
 
 def _sized(data: bytes, origin: str) -> bytes:

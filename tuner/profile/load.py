@@ -1,67 +1,81 @@
-"""profile file -> settings: every line checked by its knob, every problem reported at once."""
+"""profile files -> settings: what a profile extends, itself, overlays, the site, the host, and --set, in that order."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from tuner.errors import BadValue, Problem, TunerError
-from tuner.host import Host
+from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME, Knob
-from tuner.model import WANT_KINDS, Setting, Value, Want, WantKind
-from tuner.profile.files import find
+from tuner.model import Absent, Setting
+from tuner.profile.files import HOSTS, SITE_FILE, Source, find, site_file
+from tuner.profile.lines import Loader, lay, line_of, lines, mapping, nearest, word
+from tuner.profile.match import Match, parse_match
 from tuner.profile.nodes import Node, load
 
-TOP = ("name", "summary", "extends", "settings")
-LINE = ("value", "at_least", "at_most", "one_of", "why", "source", "required", "gate", "unset")
-GATES = ("off", "report", "enforce")
+TOP = ("name", "summary", "match", "extends", "settings")
+OVERLAY = ("name", "summary", "settings")
+SITE = ("boots_from", "fabric", "nccl", "sysctl_file", "settings")
+HOST = ("settings",)
+BOOTS_FROM = ("disk", "image", "unknown")
+LATER = ("fabric", "nccl")
+"""Parts of site.yaml that belong to knobs of a later release: kept, named in the plan, used by nothing yet."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A resolved profile: its name, summary and settings, patterns not yet expanded."""
+    """A resolved profile: settings of every layer, patterns not yet expanded, and what the profile is for.
+
+    `reference`, `overlays` and `sets` are what was asked for, so that it can be resolved again.
+    """
 
     name: str
     summary: str
     settings: tuple[Setting, ...]
     reference: str
+    overlays: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+    match: Match = field(default_factory=Match)
+    unused: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name with its overlays, for outputs and the journal."""
+        return "+".join([self.name, *self.overlays])
 
 
 @dataclass
-class _Line:
-    """One line of one file: a setting as it was written, before inheritance."""
+class _Stack:
+    """One resolution under way."""
 
-    setting: Setting | None
-    where: str
-    required: bool | None = None
-    gate: str | None = None
-
-
-@dataclass
-class _Loader:
-    """One resolution: problems gather here, and each file that is read is a layer above those before it."""
-
-    host: Host
-    problems: list[Problem] = field(default_factory=list)
-    layers: int = 0
-
-    def wrong(self, where: str, what: str, hint: str = "") -> None:
-        """Notes a problem and goes on."""
-        self.problems.append(Problem(where, what, hint))
+    loader: Loader
+    settings: dict[tuple[str, str], Setting] = field(default_factory=dict)
+    laid: dict[str, tuple[str, str, Match]] = field(default_factory=dict)
+    """What was read, by origin: a parent that two profiles share is laid once, below both."""
 
 
-def load_profile(host: Host, reference: str) -> Profile:
-    """The profile that `reference` means (a name or a path), with what it extends.
+def load_profile(host: Host, reference: str, overlays: Sequence[str] = (), sets: Sequence[str] = ()) -> Profile:
+    """The profile that `reference` means (a name or a path), resolved through every layer.
 
-    Raises TunerError (bad input) with every problem of every file read.
+    `sets` are KNOB:TARGET=VALUE, the value in YAML. Raises TunerError (bad input) with every problem of every file.
     """
-    loader = _Loader(host)
-    settings: dict[tuple[str, str], Setting] = {}
-    name, summary = _read(loader, reference, (), "", settings)
-    if loader.problems:
-        raise TunerError(sorted(set(loader.problems), key=lambda p: _by_place(p.where)))
-    return Profile(name, summary, tuple(settings.values()), reference)
+    stack = _Stack(Loader(host))
+    name, summary, match = _profile(stack, find(host, reference), ())
+    for overlay in overlays:
+        _guarded(stack, partial(find, host, overlay, overlay=True), OVERLAY, "overlay")
+    unused = [key for key in LATER if key in _site(stack)]
+    _guarded(stack, partial(site_file, host, f"{HOSTS}/{host.name}.yaml"), HOST, "host file")
+    stack.loader.layers += 1
+    for text in sets:
+        _set(stack, text)
+    problems = stack.loader.problems
+    if problems:
+        raise TunerError(sorted(set(problems), key=lambda p: _by_place(p.where)))
+    settings = tuple(stack.settings.values())
+    return Profile(name, summary, settings, reference, tuple(overlays), tuple(sets), match, tuple(unused))
 
 
 def _by_place(where: str) -> tuple[str, int]:
@@ -69,62 +83,73 @@ def _by_place(where: str) -> tuple[str, int]:
     return (file, int(line)) if line.isdigit() else (where, 0)
 
 
-def _read(
-    loader: _Loader, reference: str, above: tuple[str, ...], near: str, settings: dict[tuple[str, str], Setting]
-) -> tuple[str, str]:
-    """Reads one file after what it extends, laying its lines over `settings`; returns name and summary."""
-    source = find(loader.host, reference, near=near)
-    if source.origin in above:
-        chain = " -> ".join([*above[above.index(source.origin) :], source.origin])
-        loader.wrong(near, f"extends itself: {chain}", "take one of these out of extends")
-        return "", ""
-    root, problems = load(source.data, source.origin)
+def _guarded(stack: _Stack, source: Callable[[], Source | None], known: Sequence[str], what: str) -> dict[str, Node]:
+    """Lays one file over what is there and returns its parts; what cannot be read is a problem among the others."""
+    try:
+        found = source()
+        return _layer(stack, found, known, what) if found else {}
+    except TunerError as error:
+        stack.loader.problems += error.problems
+        return {}
+
+
+def _profile(stack: _Stack, source: Source, above: tuple[str, ...]) -> tuple[str, str, Match]:
+    """One profile file over what it extends; returns its name, its summary and what it is for."""
+    loader, origin = stack.loader, source.origin
+    root, problems = load(source.data, origin)
     loader.problems += problems
-    top = _mapping(loader, root, source.origin, TOP, "profile")
-    for parent in _extends(loader, top.get("extends"), source.origin):
+    top = mapping(loader, root, origin, TOP, "profile")
+    inherited: Match | None = None
+    for parent in _extends(loader, top.get("extends"), origin):
+        where = f"{origin}:{parent.line}"
         try:
-            _read(loader, parent.text or "", (*above, source.origin), f"{source.origin}:{parent.line}", settings)
+            found = find(loader.host, parent.text or "", near=where)
+            if found.origin in (*above, origin):
+                chain = " -> ".join([*above, origin, found.origin][[*above, origin].index(found.origin) :])
+                loader.wrong(where, f"extends itself: {chain}", "take one of these out of extends")
+                continue
+            _, _, match = stack.laid.get(found.origin) or _profile(stack, found, (*above, origin))
+            inherited = inherited or match
         except TunerError as error:
             loader.problems += error.problems
-    loader.layers += 1
+    _settings(stack, top, origin)
+    if "settings" not in top and "extends" not in top:
+        loader.wrong(f"{origin}:{root.line}", "no settings", "settings: {KNOB: {TARGET: VALUE}}")
+    own = parse_match(loader, top["match"], origin) if "match" in top else inherited or Match()
+    stack.laid[origin] = word(loader, top, "name", origin, root), word(loader, top, "summary", origin, root), own
+    return stack.laid[origin]
+
+
+def _layer(stack: _Stack, source: Source, known: Sequence[str], what: str) -> dict[str, Node]:
+    """One file that is no profile of its own, laid over what is there; returns its parts."""
+    root, problems = load(source.data, source.origin)
+    stack.loader.problems += problems
+    top = mapping(stack.loader, root, source.origin, known, what)
+    _settings(stack, top, source.origin)
+    return top
+
+
+def _settings(stack: _Stack, top: dict[str, Node], origin: str) -> None:
+    stack.loader.layers += 1
     if "settings" in top:
-        for line in _lines(loader, top["settings"], source.origin):
-            _lay(loader, line, settings)
-    elif "extends" not in top:
-        loader.wrong(f"{source.origin}:{root.line}", "no settings", "settings: {KNOB: {TARGET: VALUE}}")
-    return _word(loader, top, "name", source.origin, root), _word(loader, top, "summary", source.origin, root)
+        for line in lines(stack.loader, top["settings"], origin):
+            lay(stack.loader, line, stack.settings)
 
 
-def _mapping(loader: _Loader, node: Node, origin: str, known: Iterable[str], what: str) -> dict[str, Node]:
-    if node.kind != "map":
-        loader.wrong(f"{origin}:{node.line}", f"a {what} is a mapping, not {node.what()}", "KEY: VALUE lines")
-        return {}
-    found: dict[str, Node] = {}
-    for key, value in node.pairs:
-        if key.text is None or key.kind != "scalar":
-            continue
-        if key.text in known:
-            found.setdefault(key.text, value)
-        else:
-            loader.wrong(f"{origin}:{key.line}", f"unknown key {key.text!r} in a {what}", _nearest(key.text, known))
-    return found
+def _site(stack: _Stack) -> dict[str, Node]:
+    """The layer of site.yaml, and its parts."""
+    top = _guarded(stack, partial(site_file, stack.loader.host, SITE_FILE), SITE, "site file")
+    boots, name = top.get("boots_from"), top.get("sysctl_file")
+    if boots is not None and boots.text not in BOOTS_FROM:
+        hint = f"one of {', '.join(BOOTS_FROM)}"
+        stack.loader.wrong(f"{SITE_FILE}:{boots.line}", f"boots_from is not {boots.text!r}", hint)
+    if name is not None and not ((name.text or "").endswith(".conf") and "/" not in (name.text or "")):
+        hint = "such as 99-zz-tuner.conf"
+        stack.loader.wrong(f"{SITE_FILE}:{name.line}", "sysctl_file is not the name of a .conf file", hint)
+    return top
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-
-
-def _word(loader: _Loader, top: dict[str, Node], key: str, origin: str, root: Node) -> str:
-    node = top.get(key)
-    if node is None or node.kind != "scalar" or not node.text:
-        where = f"{origin}:{(node or root).line}"
-        loader.wrong(where, f"{key} is missing or not one line of text", f"{key}: a word or a sentence")
-        return ""
-    return node.text
-
-
-def _extends(loader: _Loader, node: Node | None, origin: str) -> list[Node]:
+def _extends(loader: Loader, node: Node | None, origin: str) -> list[Node]:
     if node is None:
         return []
     items = node.items if node.kind == "list" else [node]
@@ -134,127 +159,41 @@ def _extends(loader: _Loader, node: Node | None, origin: str) -> list[Node]:
     return [item for item in items if item.kind == "scalar" and item.text]
 
 
-def _lines(loader: _Loader, node: Node, origin: str) -> list[_Line]:
-    """Every setting of one file."""
-    lines: list[_Line] = []
-    if node.kind != "map":
-        loader.wrong(f"{origin}:{node.line}", f"settings is a mapping, not {node.what()}", "KNOB: {TARGET: VALUE}")
-    places: dict[tuple[str, str], int] = {}
-    for key, targets in node.pairs:
-        knob = BY_NAME.get(key.text or "")
-        if knob is None:
-            loader.wrong(f"{origin}:{key.line}", f"no knob {key.text!r}", _nearest(key.text or "", BY_NAME))
-            continue
-        if targets.kind != "map":
-            loader.wrong(f"{origin}:{targets.line}", f"{knob.name} is a mapping of targets", "TARGET: VALUE")
-        for target, value in targets.pairs:
-            if target.kind != "scalar" or target.text is None:
-                continue
-            line = _line(loader, knob, target, value, origin)
-            if line and line.setting:
-                at = line.setting.at
-                if at in places and places[at] != target.line:
-                    what = f"{at[0]} {at[1]} is given twice, first on line {places[at]}"
-                    loader.wrong(line.where, what, "keep one of the two")
-                places.setdefault(at, target.line)
-                lines.append(line)
-    return lines
-
-
-def _line(loader: _Loader, knob: Knob, target: Node, node: Node, origin: str) -> _Line | None:
-    where = f"{origin}:{target.line}"
+def _set(stack: _Stack, text: str) -> None:
+    """One --set: KNOB:TARGET=VALUE."""
+    loader, where = stack.loader, f"--set {text}"
+    name, colon, rest = text.partition(":")
+    target, equals, value = rest.partition("=")
+    if not colon or not equals or not target:
+        loader.wrong(where, "is not KNOB:TARGET=VALUE", "such as --set sysctl:vm.swappiness=10")
+        return
+    knob = BY_NAME.get(name)
+    if knob is None:
+        loader.wrong(where, f"no knob {name!r}", nearest(name, BY_NAME))
+        return
     try:
-        name = knob.canonical(target.text or "")
-    except BadValue as bad:
-        loader.wrong(where, bad.what, bad.hint)
-        return None
-    keys = {key.text for key, _ in node.pairs}
-    parts = _mapping(loader, node, origin, LINE, "setting") if node.kind == "map" and keys else {"value": node}
-    blank = Setting(knob.name, name, name, Want("value", None), where, "", "", layer=loader.layers)
-    line = _Line(None, where, _truth(loader, parts.get("required"), origin), _gate(loader, parts.get("gate"), origin))
-    if _truth(loader, parts.get("unset"), origin):
-        if set(parts) != {"unset"}:
-            loader.wrong(where, "unset stands alone", "TARGET: {unset: true}")
-        line.setting = replace(blank, origin="")
-        return line
-    want = _want(loader, knob, name, parts, where)
-    if want is None:
-        return None
-    why = _text(loader, parts.get("why"), origin) or f"set by {where}"
-    source = _text(loader, parts.get("source"), origin) or f"set by {where}"
-    line.setting = replace(blank, want=want, why=why, source=source)
-    return line
-
-
-def _want(loader: _Loader, knob: Knob, target: str, parts: dict[str, Node], where: str) -> Want | None:
-    kinds = [kind for kind in WANT_KINDS if kind in parts]
-    if len(kinds) != 1:
-        what = "no value" if not kinds else f"{' and '.join(kinds)} together"
-        loader.wrong(where, f"{knob.name} {target}: {what}", f"exactly one of {', '.join(WANT_KINDS)}")
-        return None
-    kind, node = kinds[0], parts[kinds[0]]
-    if kind == "one_of" and (node.kind != "list" or not node.items):
-        loader.wrong(where, f"{knob.name} {target}: one_of is a list of values", "one_of: [FIRST, SECOND]")
-        return None
-    values: list[Value] = []
-    for choice in node.items if kind == "one_of" else [node]:
-        try:
-            values.append(_ordered(kind, knob.parse(target, choice.raw())))
-        except BadValue as bad:
-            loader.wrong(f"{where.rpartition(':')[0]}:{choice.line}", f"{knob.name} {target}: {bad.what}", bad.hint)
-            return None
-    return Want(kind, tuple(values) if kind == "one_of" else values[0])
-
-
-def _ordered(kind: WantKind, value: Value) -> Value:
-    """A bound needs numbers; a key that is not in a table keeps its text until a host shows what it is."""
-    leaves = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
-    if kind in ("at_least", "at_most"):
-        words = [leaf for leaf in leaves if not isinstance(leaf, int)]
-        if any(w is None or not str(w).replace(" ", "").lstrip("-").isalnum() or str(w)[:1].isalpha() for w in words):
-            raise BadValue(f"{kind} needs a number", "use value or one_of for a word")
-    return value
-
-
-def _truth(loader: _Loader, node: Node | None, origin: str) -> bool | None:
-    if node is None:
-        return None
-    if node.kind != "scalar" or node.text not in ("true", "false"):
-        loader.wrong(f"{origin}:{node.line}", f"{node.text!r} is neither true nor false", "write true or false")
-        return None
-    return node.text == "true"
-
-
-def _gate(loader: _Loader, node: Node | None, origin: str) -> str | None:
-    if node is None:
-        return None
-    if node.kind != "scalar" or node.text not in GATES:
-        loader.wrong(f"{origin}:{node.line}", f"{node.text!r} is no gate", f"one of {', '.join(GATES)}")
-        return None
-    return node.text
-
-
-def _text(loader: _Loader, node: Node | None, origin: str) -> str:
-    if node is None:
-        return ""
-    if node.kind != "scalar" or node.text is None:
-        loader.wrong(f"{origin}:{node.line}", "why and source are text", "a sentence in quotes")
-        return ""
-    return " ".join(node.text.split())
-
-
-def _lay(loader: _Loader, line: _Line, settings: dict[tuple[str, str], Setting]) -> None:
-    """Lays one line over what was inherited."""
-    setting = line.setting
-    if setting is None:
+        node, problems = load(value.encode("utf-8", "surrogateescape") or b"''", where)
+    except TunerError as error:
+        loader.problems += [Problem(where, p.what, "the value is YAML, quoted for the shell") for p in error.problems]
         return
-    former = settings.get(setting.at)
-    if not setting.origin:
-        if former is None:
-            loader.wrong(line.where, f"{setting.knob} {setting.target} is not inherited", "take the unset out")
-        settings.pop(setting.at, None)
+    loader.problems += problems
+    line = line_of(loader, knob, Node("scalar", 1, target), node, where)
+    if line and line.setting:
+        _check_target(loader, knob, line.setting.target, where)
+        lay(loader, line, stack.settings)
+
+
+def _check_target(loader: Loader, knob: Knob, target: str, where: str) -> None:
+    """A name given by hand must be there: a typing error is no setting that the kernel happens to lack."""
+    if any(c in target for c in "*?["):
         return
-    required = line.required if line.required is not None else bool(former and former.required)
-    gate = line.gate if line.gate is not None else (former.gate if former else "")
-    settings.pop(setting.at, None)
-    settings[setting.at] = replace(setting, required=required, gate=gate, layer=loader.layers)
+    try:
+        found = knob.read(loader.host, target)
+        place = max(target.rfind("."), target.rfind("/")) + 1
+        names = knob.targets(loader.host, f"{target[:place]}*") if isinstance(found, Absent) else []
+    except (OSError, Unrecorded, BadValue):
+        return
+    close = difflib.get_close_matches(target, names, 1)
+    if isinstance(found, Absent) and target not in names:
+        hint = f"did you mean {close[0]}?" if close else f"tuner explain {knob.name}"
+        loader.wrong(where, f"{knob.name} {target}: {found.why}", hint)

@@ -60,7 +60,7 @@ def load(data: bytes, origin: str) -> tuple[Node, list[Problem]]:
             if len(open_nodes) > DEEPEST:
                 raise bad_input(f"{origin}:{_line(event)}", "nested too deeply", "a profile has four levels")
     except yaml.YAMLError as error:
-        raise _syntax(error, origin) from None
+        raise _syntax(error, origin, text) from None
     except RecursionError:
         raise bad_input(f"{origin}:1", "nested too deeply", "a profile has four levels") from None
     if len(root.items) != 1:
@@ -129,9 +129,13 @@ def _duplicates(node: Node, origin: str) -> Iterator[Problem]:
         yield from _duplicates(item, origin)
 
 
-def _syntax(error: yaml.YAMLError, origin: str) -> TunerError:
+def _syntax(error: yaml.YAMLError, origin: str, text: str) -> TunerError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    line = mark.line + 1 if mark else 1
+    control = next((place for place, c in enumerate(text) if not c.isprintable() and c not in "\n\t\r"), None)
+    if isinstance(error, yaml.reader.ReaderError) and control is not None:
+        line = text.count("\n", 0, control) + 1
+    else:
+        line = mark.line + 1 if mark else 1
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).partition("\n")[0]
     return bad_input(f"{origin}:{line}", f"not YAML: {what}", "check indentation, quotes and colons on that line")
 

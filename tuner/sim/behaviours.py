@@ -112,6 +112,11 @@ def text(world: World, rule: Rule, path: str, written: str, before: str) -> None
     world.set(path, separator.join(words) + "\n" if len(words) > 1 or "\t" in written else written.strip() + "\n")
 
 
+def raw(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """A line kept to the letter, blanks at its ends included (kernel.core_pattern)."""
+    world.set(path, written.removesuffix("\n") + "\n")
+
+
 def integer(world: World, rule: Rule, path: str, written: str, before: str) -> None:
     """One number between `low` and `high`; decimal when read."""
     world.set(path, f"{_ranged(rule, parse_number(written, path), path)}\n")
@@ -189,9 +194,8 @@ def pool(world: World, rule: Rule, path: str, written: str, before: str) -> None
     asked = parse_number(written, path)
     if asked < 0:
         raise fault(errno.EINVAL, path)
-    room = rule["room"]
-    if "fragmented" in rule and not world.commit("compacted"):
-        room = rule["fragmented"]
+    compacted = world.commit("compacted")
+    room = rule["room"] if compacted else rule.get("fragmented", rule["room"])
     nodes = _nodes(world, size)
     held = {node: int(world.get(f"{folder}/nr_hugepages")) for node, folder in nodes.items()}
     own = re.search(r"/node/(node\d+)/", path)
@@ -240,6 +244,7 @@ def _show(world: World, folder: str, pages: int, used: int) -> None:
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "text": Behaviour(text),
+    "raw": Behaviour(raw),
     "int": Behaviour(integer, takes=frozenset({"low", "high", "errno"})),
     "pow2": Behaviour(pow2, takes=frozenset({"low", "high", "errno"})),
     "vector": Behaviour(vector, frozenset({"length"}), frozenset({"low", "high", "errno"})),

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import yaml
-
+from tuner import fastyaml
 from tuner.errors import Problem, TunerError, bad_input
 from tuner.host.tree import Tree
 from tuner.sim.behaviours import BEHAVIOURS, World
 
 Rule = Mapping[str, Any]
+HINT = "PATH: {is: BEHAVIOUR, ...}; compare with the shipped hosts"
 
 
 class Engine:
@@ -34,22 +34,26 @@ class Engine:
         self.world = World(tree, f"{mark}/state")
         where = f"{tree.root}{mark}/kernel.yaml"
         document = _document(tree, f"{mark}/kernel.yaml", where)
-        self.rules = _chains(document.get("rules", {}), where)
-        for fault in active_faults(tree, mark):
+        self.layers: list[dict[str, list[Rule]]] = []
+        for fault in reversed(active_faults(tree, mark)):
             overlay = faults_of(document, where).get(fault)
             if overlay is None:
                 raise bad_input(where, f"no such fault: {fault}", "tuner host list names the faults of each host")
-            self.rules.update(_chains(overlay.get("rules", {}), f"{where} fault {fault}"))
+            self.layers.append(_chains(overlay.get("rules", {}), f"{where} fault {fault}"))
+        self.layers.append(_chains(document.get("rules", {}), where))
 
     def write(self, path: str, text: str) -> None:
         """What the kernel does on `text` written to `path`; raises OSError as it would."""
-        plain: list[Rule] = [{"is": "text"}]
-        chain = self.rules.get(path)
-        if chain is None:
-            chain = next((c for p, c in self.rules.items() if fnmatch.fnmatchcase(path, p)), plain)
         before = self.world.get(path)
-        for rule in chain:
+        for rule in self._chain(path):
             BEHAVIOURS[rule["is"]].run(self.world, rule, path, text, before)
+
+    def _chain(self, path: str) -> list[Rule]:
+        for rules in self.layers:
+            chain = rules.get(path) or next((c for p, c in rules.items() if fnmatch.fnmatchcase(path, p)), None)
+            if chain is not None:
+                return chain
+        return [{"is": "text"}]
 
 
 def active_faults(tree: Tree, mark: str) -> list[str]:
@@ -71,8 +75,8 @@ def faults_of(document: Mapping[str, Any], where: str) -> dict[str, Mapping[str,
 def load_document(text: str, where: str) -> dict[str, Any]:
     """A kernel.yaml as a mapping; TunerError for what is none."""
     try:
-        document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+        document = fastyaml.load(text) or {}
+    except fastyaml.Error as error:
         raise bad_input(where, f"not YAML: {error}".replace("\n", " "), "compare with the shipped hosts") from None
     if not isinstance(document, dict) or set(document) - {"rules", "faults"}:
         raise bad_input(where, "only rules and faults are known at the top", "compare with the shipped hosts")
@@ -90,9 +94,16 @@ def _document(tree: Tree, path: str, where: str) -> dict[str, Any]:
 
 def _chains(rules: Any, where: str) -> dict[str, list[Rule]]:
     if not isinstance(rules, dict):
-        raise bad_input(where, "rules is not a mapping", "PATH: {is: BEHAVIOUR, ...}")
+        raise bad_input(where, "rules is not a mapping", HINT)
     chains = {path: rule if isinstance(rule, list) else [rule] for path, rule in rules.items()}
-    problems = [Problem(f"{where} {path}", p) for path, chain in chains.items() for rule in chain for p in _wrong(rule)]
+    problems = [
+        Problem(f"{where} {path}", p, HINT) for path, chain in chains.items() for rule in chain for p in _wrong(rule)
+    ]
+    for path, chain in chains.items():
+        if not isinstance(path, str) or not path.startswith(("/proc/", "/sys/")):
+            problems.append(Problem(f"{where} {path}", "not the path of a kernel file", HINT))
+        if not chain:
+            problems.append(Problem(f"{where} {path}", "no rule", HINT))
     if problems:
         raise TunerError(problems)
     return chains
@@ -100,14 +111,36 @@ def _chains(rules: Any, where: str) -> dict[str, list[Rule]]:
 
 def _wrong(rule: Any) -> list[str]:
     """What is wrong with one rule: unknown behaviour, missing or unknown parameters, a parameter of a wrong type."""
-    if not isinstance(rule, dict) or rule.get("is") not in BEHAVIOURS:
+    name = rule.get("is") if isinstance(rule, dict) else None
+    if not isinstance(name, str) or name not in BEHAVIOURS:
         return [f"not a rule with a known behaviour ({', '.join(BEHAVIOURS)}): {rule!r}"]
-    behaviour = BEHAVIOURS[rule["is"]]
-    given = set(rule) - {"is"}
-    wrong = [f"{rule['is']}: {name} is missing" for name in sorted(behaviour.needs - given)]
-    wrong += [f"{rule['is']}: unknown {name}" for name in sorted(given - behaviour.needs - behaviour.takes)]
-    if "errno" in rule and not hasattr(errno, str(rule["errno"])):
-        wrong.append(f"no such errno: {rule['errno']}")
-    numbers = ("low", "high", "to", "length", "room", "used", "fragmented", "size_kB")
-    wrong += [f"{name} is not a number" for name in numbers if name in rule and not isinstance(rule[name], int)]
-    return wrong
+    behaviour = BEHAVIOURS[name]
+    given = {str(key) for key in rule} - {"is"}
+    wrong = [f"{name}: {key} is missing" for key in sorted(behaviour.needs - given)]
+    wrong += [f"{name}: unknown {key}" for key in sorted(given - behaviour.needs - behaviour.takes)]
+    return wrong + [
+        f"{name}: {key} is not {what}: {rule[key]!r}"
+        for key, (what, right) in TYPES.items()
+        if key in rule and not right(rule[key])
+    ]
+
+
+def _is_errno(name: str) -> bool:
+    return name.startswith("E") and name.isupper() and isinstance(getattr(errno, name, None), int)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(
+        ("low", "high", "to", "length", "room", "used", "fragmented", "size_kB", "default_kB"), ("a number", _number)
+    ),
+    "changed": ("true or false", lambda v: isinstance(v, bool)),
+    "path": ("an absolute path", lambda v: isinstance(v, str) and v.startswith(("/proc/", "/sys/"))),
+    "name": ("one plain word", lambda v: isinstance(v, str) and v.isidentifier()),
+    "words": ("a list of words", lambda v: isinstance(v, list) and bool(v) and all(isinstance(w, str) for w in v)),
+    "errno": ("the name of an errno", lambda v: isinstance(v, str) and _is_errno(v)),
+}
+"""What each parameter must be: (in words, the test)."""

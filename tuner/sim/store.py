@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tuner import fastyaml
 from tuner.errors import bad_input
 from tuner.host import manifest as manifests
 from tuner.host.manifest import Entry, Manifest
@@ -27,7 +26,7 @@ def load(path: Path) -> Manifest:
 def about(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """host.yaml of a manifest, and its faults with what each means."""
     entries = load(path).entries
-    data = yaml.safe_load(entries[f"/{MARK}/host.yaml"].data)
+    data = fastyaml.load(entries[f"/{MARK}/host.yaml"].data)
     known = {name: str(fault.get("about", "")) for name, fault in _faults(entries, str(path)).items()}
     return {name: str(value) for name, value in data.items() if name != "name"}, known
 
@@ -44,6 +43,7 @@ def copy(path: Path, directory: str, faults: list[str]) -> None:
     for fault in faults:
         if fault not in known:
             raise bad_input(f"--fault {fault}", "this host has no such fault", f"known: {', '.join(known) or 'none'}")
+    _check_layout(recorded, str(path))
     try:
         os.makedirs(directory, exist_ok=True)
         if os.listdir(directory):
@@ -54,6 +54,18 @@ def copy(path: Path, directory: str, faults: list[str]) -> None:
     except OSError as error:
         raise bad_input(directory, f"cannot be written: {error.strerror}", "check the path and the space") from None
     Engine(Tree(os.path.abspath(directory)), f"/{MARK}")
+
+
+def _check_layout(recorded: Manifest, where: str) -> None:
+    """A manifest is a foreign file: nothing of it may lie below a link, where it would be written outside the tree."""
+    absent = {path for path, entry in recorded.entries.items() if entry.kind == "absent"}
+    for path in (*recorded.entries, f"/{MARK}/manifest", *(f"/{folder}/x" for folder in ALWAYS)):
+        parent = os.path.dirname(path)
+        while parent != "/":
+            above = recorded.entries.get(parent)
+            if above is not None and above.kind != "dir" and path not in absent:
+                raise bad_input(where, f"{path} lies below {parent}, which is a {above.kind}", "capture the host again")
+            parent = os.path.dirname(parent)
 
 
 def _lay(recorded: Manifest, directory: str, text: bytes, faults: list[str]) -> None:
