@@ -28,8 +28,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "model", "shipped", "fastyaml"),
     ("host", "sim", "pci"),
     ("knobs",),
-    ("profile", "journal", "ledger", "plan"),
-    ("run", "apply", "undo", "lock", "off", "applied", "idle"),
+    ("profile", "journal", "ledger", "persist", "plan"),
+    ("run", "apply", "undo", "lock", "off", "applied", "idle", "planfile"),
     ("documents", "render"),
     ("cli", "__main__"),
 )

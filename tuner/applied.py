@@ -19,7 +19,18 @@ from tuner.ledger import Applied, Ledger, applied, fold
 from tuner.model import reading_from_plain, setting_from_plain
 
 PATH = "/etc/tuner/applied/current.json"
-COPIED = ("generation", "settings_id", "profile", "reference", "who", "when", "settings", "readings")
+COPIED = (
+    "generation",
+    "settings_id",
+    "profile",
+    "reference",
+    "overlays",
+    "sets",
+    "who",
+    "when",
+    "settings",
+    "readings",
+)
 
 
 def publish(host: Host, journal: Journal) -> str:
@@ -89,6 +100,8 @@ def _parsed(text: str) -> Applied | None:
             tuple(reading_from_plain(r) for r in data["readings"]),
             frozenset((knob, target) for knob, target in data["held"]),
             data.get("reference", ""),
+            tuple(data.get("overlays", ())),
+            tuple(data.get("sets", ())),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -89,6 +89,7 @@ def _finish(run: Run, report: Report, snapshot: Snapshot, held: list[list[str]],
     report.moved = [f"{at[0]} {at[1]}" for at in others]
     refused = any(o.result == "refused" for o in report.outcomes)
     run.note(*(moved_line("apply", at, *pair) for at, pair in others.items()))
+    report.after = run.tell()
     run.end("kept" if refused else "applied", held=held)
 
 
@@ -155,6 +156,7 @@ def _undo_own(run: Run, report: Report, snapshot: Snapshot) -> None:
             restore(run, place_of(outcome), outcome.before)
         report.not_restored = put_back(run, {**snapshot, **_first_readings(report, snapshot)})
     report.undone = not report.not_restored
+    report.after = run.tell()
     run.end("not restored" if report.not_restored else "undone", held=[], why=report.reason)
 
 

@@ -131,8 +131,14 @@ def apply(report: Report, made: Plan, on: Host) -> Document:
         "reason": report.reason,
         "not_restored": report.not_restored,
         "moved": report.moved,
+        "after": after(report),
         "outcomes": [outcome(o) for o in report.outcomes],
     }
+
+
+def after(report: Report) -> list[Document]:
+    """What the system was told, or is still to be told."""
+    return [{"action": action, "done": not why, "why": why} for action, why in report.after]
 
 
 def rollback(report: Report, undoes: list[int], on: Host) -> Document:
@@ -141,6 +147,7 @@ def rollback(report: Report, undoes: list[int], on: Host) -> Document:
         "schema": "tuner.rollback/1",
         "host": host(on),
         "undone": undoes,
+        "after": after(report),
         "not_restored": report.not_restored,
         "outcomes": [outcome(o) for o in report.outcomes],
     }

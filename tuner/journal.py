@@ -5,6 +5,7 @@ One file per generation, `/var/lib/tuner/generations/000007.jsonl`, a JSON objec
     begin     an apply: who, when, settings, and a reading of every target before the first write
     intent    the next write and what the target held just before; on the disk before the write is made
     outcome   what became of it
+    after     what the system was told after files had changed
     moved     a setting that the run did not write but that changed meanwhile
     rollback  the start of undoing; `undoes` names the generations
     end       how the run ended
@@ -42,6 +43,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "outcome": {**_AT, "before": _VALUE, "after": _VALUE, "result": str},
     "moved": {**_AT, "before": _VALUE, "after": _VALUE},
     "rollback": {"undoes": list},
+    "after": {"action": str},
     "end": {"run": str, "state": str},
     "carried": {"entries": list},
 }

@@ -43,6 +43,8 @@ class Applied:
     readings: tuple[Reading, ...]
     held: frozenset[At] = frozenset()
     reference: str = ""
+    overlays: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
 
     @property
     def present(self) -> frozenset[At]:
@@ -93,4 +95,6 @@ def applied(generation: Generation) -> Applied:
         tuple(reading_from_plain(r) for r in head["readings"]),
         _held(generation),
         head.get("reference", ""),
+        tuple(head.get("overlays", ())),
+        tuple(head.get("sets", ())),
     )

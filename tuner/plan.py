@@ -28,6 +28,7 @@ from tuner.model import (
     same,
     settings_id,
 )
+from tuner.persist import derive
 
 WILD = frozenset("*?[")
 NO_TARGET = "no such target on this host"
@@ -114,6 +115,7 @@ def make(
     Raises TunerError for a value that this host's kernel or device would not take.
     """
     expanded = expand(host, settings)
+    expanded += derive(host, expanded) if host.kind != "image" else []
     problems = _contradictions(expanded, ledger)
     verdicts: list[Verdict] = []
     changes: list[tuple[Change, int]] = []
@@ -147,9 +149,10 @@ def _contradictions(expanded: list[Setting], ledger: Ledger) -> list[Problem]:
     return problems
 
 
-def order(change: Change, place: int) -> tuple[int, int, int, str]:
-    """Mildest first, then by the list of knobs, then as the profile has it."""
-    return DISRUPTIONS.index(change.disruption), number_of(change.knob), place, change.target
+def order(change: Change, place: int) -> tuple[int, int, int, int, str]:
+    """Mildest first, then by the list of knobs and the knob's own order, then as the profile has it."""
+    rank = BY_NAME[change.knob].rank(change.target)
+    return DISRUPTIONS.index(change.disruption), number_of(change.knob), rank, place, change.target
 
 
 def read(host: Host, knob: Knob, target: str) -> Reading:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from tuner.host import Host
+from tuner.knobs import BY_NAME
 from tuner.knobs.sysctl import shown
 from tuner.model import Change, Outcome, Plan, Reading, Seen, Verdict, Want
 
@@ -32,15 +33,24 @@ WIDEST = 44
 Row = tuple[str, ...]
 
 
-def value(found: Any) -> str:
-    """A value on one line; long text by its size."""
+def value(found: Any, main: str = "") -> str:
+    """A value on one line; long text by its size; of a record the `main` field first, the others in brackets."""
     if isinstance(found, Mapping):
-        if "text" in found:
-            return _text(found["text"])
-        return " ".join(f"{name} {value(item)}" for name, item in found.items())
+        return _record(found, main)
     if found is None:
         return "none"
     return _short(shown(found))
+
+
+def _record(found: Mapping[str, Any], main: str) -> str:
+    if "text" in found:
+        return _text(found["text"])
+    if main in found:
+        others = " ".join(f"{name} {value(item)}" for name, item in found.items() if name != main)
+        return value(found[main]) + (f" ({_short(others)})" if others else "")
+    if len(found) > 1 and len(set(found.values())) == 1:
+        return value(next(iter(found.values())))
+    return " ".join(f"{name} {value(item)}" for name, item in found.items())
 
 
 def _text(text: Any) -> str:
@@ -55,11 +65,15 @@ def _short(text: str) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
 
 
-def want(wanted: Want) -> str:
+def want(wanted: Want, knob: str = "") -> str:
     """A Want as the table shows it."""
     if wanted.kind == "one_of":
-        return "one of " + ", ".join(value(choice) for choice in wanted.value)
-    return SIGNS[wanted.kind] + value(wanted.value)
+        return "one of " + ", ".join(value(choice, _main(knob)) for choice in wanted.value)
+    return SIGNS[wanted.kind] + value(wanted.value, _main(knob))
+
+
+def _main(knob: str) -> str:
+    return BY_NAME[knob].main if knob in BY_NAME else ""
 
 
 def reading(found: Reading) -> str:
@@ -68,14 +82,21 @@ def reading(found: Reading) -> str:
 
 
 def _running(found: Verdict | Change) -> str:
-    """Running value, cut to the fields that are wanted where a record holds more."""
-    seen = found.before if isinstance(found, Change) else getattr(found.reading, "value", None)
-    wanted = (found.want if isinstance(found, Change) else found.setting.want).choices()
+    """Running value; of a record without a main field what is wanted and what is set."""
     if isinstance(found, Verdict) and not isinstance(found.reading, Seen):
         return "-"
-    if isinstance(seen, Mapping) and wanted and isinstance(wanted[0], Mapping) and "text" not in seen:
+    seen = found.before if isinstance(found, Change) else getattr(found.reading, "value", None)
+    knob, want_ = (found.knob, found.want) if isinstance(found, Change) else (found.setting.knob, found.setting.want)
+    wanted = want_.choices()
+    if (
+        isinstance(seen, Mapping)
+        and not _main(knob)
+        and wanted
+        and isinstance(wanted[0], Mapping)
+        and "text" not in seen
+    ):
         return value({name: item for name, item in seen.items() if name in wanted[0] or item})
-    return value(seen)
+    return value(seen, _main(knob))
 
 
 def head(host: Host, settings_id: str = "") -> str:
@@ -93,7 +114,13 @@ def counted(plan: Plan, *, planning: bool) -> str:
     names = {"drift": "to change"} if planning else {}
     first = ("ok", "raised", "drift") if planning else ()
     states = [*(s for s in first if s in counts), *(s for s in counts if s not in first)]
-    parts = [f"{counts[state]} {names.get(state, state)}" for state in states]
+    changing = sum(not c.held and not c.returning for c in plan.changes)
+    parts = []
+    for state in states:
+        number = changing if planning and state == "drift" else counts[state]
+        parts += [f"{number} {names.get(state, state)}"] if number else []
+        if planning and state == "drift" and counts[state] > number:
+            parts.append(f"{counts[state] - number} differ{'s' * (counts[state] - number == 1)}")
     parts += [f"{back} to give back"] if back else []
     total = len(plan.verdicts)
     return f"{total} setting{'s' * (total != 1)}: {', '.join(parts) or 'none'}"
@@ -130,16 +157,22 @@ def _hints(found: Plan, held: Sequence[Change], command: str) -> list[str]:
 
 
 def _change(change: Change) -> Row:
-    running, wanted = _running(change), want(change.want)
+    running, wanted = _running(change), want(change.want, change.knob)
     if change.returning:
-        wanted = value(change.value)
+        wanted = value(change.value, _main(change.knob))
     notes = [change.disruption if change.disruption != "none" else "", change.held, change.note]
     return f"{change.knob} {change.target}", running, wanted, "; ".join(note for note in notes if note)
 
 
 def _verdict(found: Verdict) -> Row:
     note = found.why + (" (required)" if found.setting.required and found.state == "unsupported" else "")
-    return found.state, f"{found.setting.knob} {found.setting.target}", _running(found), want(found.setting.want), note
+    return (
+        found.state,
+        f"{found.setting.knob} {found.setting.target}",
+        _running(found),
+        want(found.setting.want, found.setting.knob),
+        note,
+    )
 
 
 def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool) -> list[str]:
@@ -159,7 +192,7 @@ def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool) -> list
 def outcomes(found: Iterable[Outcome], *, rolling: bool = False) -> list[str]:
     """One row for each outcome: before -> after."""
     rows = [
-        (o.result, f"{o.knob} {o.target}", value(o.before), f"-> {value(o.after)}", o.why)
+        (o.result, f"{o.knob} {o.target}", value(o.before, _main(o.knob)), f"-> {value(o.after, _main(o.knob))}", o.why)
         for o in found
         if not (rolling and o.result == "unchanged")
     ]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tuner.errors import Refused
 from tuner.host import Host, Unrecorded
+from tuner.host.after import act
 from tuner.journal import At, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.model import Outcome, Reading, Seen, Value, plain
@@ -56,6 +57,8 @@ class Report:
     reason: str = ""
     not_restored: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
+    after: list[tuple[str, str]] = field(default_factory=list)
+    """(action, why it is still to do; empty when done)."""
 
 
 @dataclass
@@ -69,6 +72,8 @@ class Run:
     settings_id: str
     generation: int | None = None
     head: Line = field(default_factory=dict)
+    actions: set[str] = field(default_factory=set)
+    """What the system must be told when the run ends."""
     lossy: bool = False
     """Whether to go on without a journal (an undo on a full disk)."""
 
@@ -108,6 +113,7 @@ class Run:
             failure = str(error)
         except OSError as error:
             failure = error.strerror or f"errno {error.errno}"
+        self.actions |= {knob.after(at[1])} - {""}
         after = read(self.host, knob, at[1])
         self._say(at, before, after)
         return after, failure
@@ -121,6 +127,16 @@ class Run:
                 "why": outcome.why,
             }
         )  # fmt: skip
+
+    def tell(self) -> list[tuple[str, str]]:
+        """Runs the actions that the writes ask for, once each; (action, why it could not be done or "")."""
+        told = []
+        for action in sorted(self.actions):
+            done, why = act(self.host, action)
+            self.note({"op": "after", "run": self.kind, "action": action, "done": done, "why": why})
+            told.append((action, why))
+        self.actions = set()
+        return told
 
     def end(self, state: str, **more: Any) -> None:
         """Journals the end of the run."""

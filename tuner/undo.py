@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.host import Host
+from tuner.host.after import act
 from tuner.journal import At, Entry, Generation, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
@@ -26,6 +27,9 @@ def settle(host: Host, journal: Journal) -> list[str]:
         intent = generation.open_intent()
         if intent and intent["knob"] in BY_NAME:
             journal.add(number, _settled(host, intent))
+        for action in {BY_NAME[e.at[0]].after(e.at[1]) for e in generation.entries() if e.at[0] in BY_NAME} - {""}:
+            done, why = act(host, action)
+            journal.add(number, {"op": "after", "run": kind, "action": action, "done": done, "why": why})
         if kind == "apply":
             snapshot = _head_snapshot(generation.head)
             written = {entry.at for entry in generation.entries()}
@@ -91,6 +95,7 @@ def rollback(
     goal: Snapshot = {e.at: Seen(e.before) for e, o in _pairs(entries, report) if o.result in ("done", "unchanged")}
     report.not_restored = put_back(run, {**watched, **goal})
     report.not_restored += [f"{o.knob} {o.target}" for o in report.outcomes if o.result == "refused"]
+    report.after = run.tell()
     open_end = report.not_restored or any(o.result in ("held", "short") for o in report.outcomes)
     run.end("partly rolled back" if open_end else "rolled back")
     return report, undoes

@@ -11,16 +11,16 @@ from typing import Any
 
 from tuner import applied as cache
 from tuner import apply as applying
-from tuner import documents, idle, off, render
+from tuner import documents, idle, off, planfile, render
 from tuner import plan as planning
-from tuner.cli.common import Answer, begin_line, exit_of, open_root, who
+from tuner.cli.common import Answer, begin_line, exit_of, no_overlays, open_root, profile_of, who, words_of
 from tuner.errors import Exit, Problem, TunerError, bad_input, worst
 from tuner.host import Host
 from tuner.journal import Journal
 from tuner.ledger import Ledger, fold
 from tuner.lock import locked
 from tuner.model import Plan
-from tuner.profile import Profile, load_profile
+from tuner.profile import Profile, match
 from tuner.run import Progress, Report, Stop
 from tuner.undo import rollback as undo
 from tuner.undo import settle
@@ -29,12 +29,16 @@ from tuner.undo import settle
 def plan(args: argparse.Namespace) -> Answer:
     """What apply would do now."""
     host = open_root(args.root)
-    profile = load_profile(host, args.profile)
+    profile = profile_of(host, args)
+    match.require(host, profile.match, profile.name)
     _, ledger, readable = cache.current(host)
     made = _make(host, profile, args, ledger)
-    lines = render.plan(made, host, all_rows=args.all, command=f"tuner apply --profile {args.profile}{_root(args)}")
+    if args.output:
+        planfile.save(args.output, profile, made, documents.plan(made, host), keep_unmentioned=args.keep_unmentioned)
+    lines = render.plan(made, host, all_rows=args.all, command=f"tuner apply {words_of(profile)}{_root(args)}")
     if not readable:
         lines.append("Not shown:   what a profile before this one left, since only root can read the journal")
+    lines += [f"Not used:    {part} of site.yaml, which this release has no knobs for" for part in profile.unused]
     lines += _off(host)
     return _plan_exit(made), documents.plan(made, host), lines
 
@@ -42,7 +46,7 @@ def plan(args: argparse.Namespace) -> Answer:
 def _make(host: Host, profile: Profile, args: argparse.Namespace, ledger: Ledger) -> Plan:
     allowed = idle.allowed(host, args.allow)
     keep = args.keep_unmentioned
-    return planning.make(host, profile.name, profile.settings, allowed, ledger, keep_unmentioned=keep)
+    return planning.make(host, profile.label, profile.settings, allowed, ledger, keep_unmentioned=keep)
 
 
 def _root(args: argparse.Namespace) -> str:
@@ -63,17 +67,20 @@ def _plan_exit(made: Plan) -> Exit:
 def apply(args: argparse.Namespace) -> Answer:
     """Makes the plan so, under the lock."""
     host = open_root(args.root, writing=True)
-    profile = load_profile(host, args.profile)
+    kept = _kept(args)
+    profile = kept.profile if kept else profile_of(host, args)
+    match.require(host, profile.match, profile.name)
     with locked(host, who()), Stop().listening() as stop:
         journal = Journal(host)
         notes = _settle(host, journal)
         ledger = fold(journal)
         made = _make(host, profile, args, ledger)
+        planfile.check(made, kept, args.expect)
         gone = applying.stale(host, made)
         if gone:
             hint = "nothing was written; run it again"
             raise TunerError(Problem("", f"the host changed under the plan: {', '.join(gone)}", hint), Exit.DIFFERS)
-        head = begin_line(host, profile.reference)
+        head = begin_line(host, profile)
         others = ledger.newest is None or ledger.newest.head["settings_id"] != made.settings_id
         with _progress() as progress:
             report = applying.apply(
@@ -90,6 +97,20 @@ def apply(args: argparse.Namespace) -> Answer:
         notes += _publish(host, journal, report)
     lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(report, made)]
     return _apply_exit(report, made), documents.apply(report, made, host), lines
+
+
+def _kept(args: argparse.Namespace) -> planfile.Kept | None:
+    """The kept plan that is to be applied; None where a profile is named."""
+    if bool(args.plan) == bool(args.profile):
+        raise bad_input(
+            "", "apply takes --profile NAME or a kept plan", "tuner apply --profile NAME, or tuner apply FILE"
+        )
+    if args.plan is None:
+        return None
+    no_overlays(args)
+    kept = planfile.load(args.plan)
+    args.keep_unmentioned = kept.keep_unmentioned
+    return kept
 
 
 def _settle(host: Host, journal: Journal) -> list[str]:
@@ -127,6 +148,7 @@ def _outcome_lines(report: Report, made: Plan) -> list[str]:
     held = [c for c in made.changes if c.held]
     lines = render.outcomes(report.outcomes)
     lines += [f"  side effect   {place}" for place in report.moved]
+    lines += _after(report)
     if report.reason:
         state = "all was undone" if report.undone else "NOT RESTORED: " + ", ".join(report.not_restored)
         lines += ["", f"Failed: {report.reason}", state if report.outcomes else "nothing was written"]
@@ -139,7 +161,9 @@ def _outcome_lines(report: Report, made: Plan) -> list[str]:
     else:
         lines.append("Nothing to write: the host is as the profile wants it" if not held else "Nothing to write")
     if held:
-        rows = [("held", f"{c.knob} {c.target}", render.value(c.before), render.want(c.want), c.held) for c in held]
+        rows = [
+            ("held", f"{c.knob} {c.target}", render.value(c.before), render.want(c.want, c.knob), c.held) for c in held
+        ]
         lines += ["", *render.table(rows)]
     return lines
 
@@ -179,12 +203,17 @@ def rollback(args: argparse.Namespace) -> Answer:
             ) from None
         notes += _publish(host, journal, report)
         newest = fold(journal).newest
-    lines = [render.head(host), *_off(host), *notes, *render.outcomes(report.outcomes, rolling=True), ""]
+    lines = [render.head(host), *_off(host), *notes, *render.outcomes(report.outcomes, rolling=True)]
+    lines += [*_after(report), ""]
     numbers = ", ".join(map(str, undoes))
     state = "not all restored, still live" if _open(report) else "rolled back"
     lines.append(f"Generation{'s' * (len(undoes) > 1)} {numbers}: {state}. {_now(newest)}")
     lines += [f"NOT RESTORED  {place}" for place in report.not_restored]
     return _rollback_exit(report), documents.rollback(report, undoes, host), lines
+
+
+def _after(report: Report) -> list[str]:
+    return [f"  {action}: {why or 'done'}" for action, why in report.after]
 
 
 def _open(report: Report) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pwd
+import shlex
 from typing import Any
 
 from tuner import __version__, documents
 from tuner.errors import Exit, bad_input
 from tuner.host import Host, Unrecorded, open_host
 from tuner.journal import Line
+from tuner.ledger import Applied
 from tuner.model import Verdict
 from tuner.off import now
+from tuner.profile import Profile, load_profile
 
 Answer = tuple[Exit, dict[str, Any], list[str]]
 """Exit code, JSON document, lines for people."""
@@ -46,7 +50,24 @@ def who() -> str:
         return f"uid {os.getuid()}"
 
 
-def begin_line(host: Host, reference: str) -> Line:
+def profile_of(host: Host, args: argparse.Namespace) -> Profile:
+    """The profile of --profile with --with and --set over it."""
+    return load_profile(host, args.profile, args.overlays, args.sets)
+
+
+def no_overlays(args: argparse.Namespace) -> None:
+    """--with and --set lie over a profile: without --profile they would be ignored, which is an error."""
+    if args.overlays or args.sets:
+        raise bad_input("", "--with and --set need --profile", "what is applied is frozen: give the profile again")
+
+
+def words_of(profile: Profile | Applied) -> str:
+    """The options that name this profile on a command line."""
+    options = [["--profile", profile.reference], *(["--with", o] for o in profile.overlays)]
+    return shlex.join(word for option in [*options, *(["--set", s] for s in profile.sets)] for word in option)
+
+
+def begin_line(host: Host, profile: Profile) -> Line:
     """Who applies, when, in which boot, with which tuner."""
     try:
         boot = host.peek("/proc/sys/kernel/random/boot_id").strip() if host.kind != "image" else ""
@@ -57,5 +78,11 @@ def begin_line(host: Host, reference: str) -> Line:
         "when": now().isoformat(),
         "boot_id": boot,
         "tuner": __version__,
-        "reference": os.path.abspath(reference) if "/" in reference else reference,
+        "reference": _absolute(profile.reference),
+        "overlays": [_absolute(overlay) for overlay in profile.overlays],
+        "sets": list(profile.sets),
     }
+
+
+def _absolute(reference: str) -> str:
+    return os.path.abspath(reference) if "/" in reference or reference.endswith((".yaml", ".yml")) else reference

@@ -10,7 +10,7 @@ from typing import Any
 from tuner import applied as cache
 from tuner import documents, off, render
 from tuner import plan as planning
-from tuner.cli.common import Answer, exit_of, open_root
+from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of, words_of
 from tuner.errors import BadValue, Exit, TunerError, bad_input, worst
 from tuner.host import Host
 from tuner.journal import Generation, Journal
@@ -29,12 +29,13 @@ def verify(args: argparse.Namespace) -> Answer:
     host = open_root(args.root)
     if args.profile:
         applied, notes = None, []
-        profile = load_profile(host, args.profile)
+        profile = profile_of(host, args)
         allowed = planning.Allowed(frozenset({"none", "app", "memory", "clocks"}))
         made = planning.make(
-            host, profile.name, profile.settings, allowed, cache.current(host)[1], keep_unmentioned=True
+            host, profile.label, profile.settings, allowed, cache.current(host)[1], keep_unmentioned=True
         )
     else:
+        no_overlays(args)
         applied, made = _judged(host)
         notes = _notes(host, applied)
     code = worst([exit_of(v) for v in made.verdicts])
@@ -79,12 +80,12 @@ def _writing(host: Host) -> bool:
 def _notes(host: Host, applied: Applied) -> list[str]:
     notes = [f"Applied: generation {applied.generation}, profile {applied.profile}, {applied.when} by {applied.who}"]
     try:
-        profile = load_profile(host, applied.reference)
+        profile = load_profile(host, applied.reference, applied.overlays, applied.sets)
     except TunerError:
         notes.append(f"The profile {applied.reference} cannot be read now; what was applied is judged")
     else:
         if settings_id(list(profile.settings)) != applied.settings_id:
-            notes.append(f"Profile changed since apply: tuner plan --profile {applied.reference} shows the difference")
+            notes.append(f"Profile changed since apply: tuner plan {words_of(applied)} shows the difference")
     why = off.state(host)
     return [*notes, f"tuner is off: {why}"] if why else notes
 
@@ -144,10 +145,10 @@ def explain(args: argparse.Namespace) -> Answer:
         except BadValue as bad:
             raise bad_input(args.place, bad.what, bad.hint) from None
         document["target"] = target
-        settings = [s for s in _settings(host, args.profile) if s.at == (name, target)]
+        settings = [s for s in _settings(host, args) if s.at == (name, target)]
         rows = _place(host, knob, target)
         for setting in settings:
-            rows += [("want", render.want(setting.want)), ("why", setting.why), ("source", setting.source)]
+            rows += [("want", render.want(setting.want, name)), ("why", setting.why), ("source", setting.source)]
             rows += [("origin", setting.origin), ("required", "yes" if setting.required else "no")]
         if not settings:
             rows.append(("want", "nothing: no profile in force names it; give one with --profile"))
@@ -170,9 +171,10 @@ def _place(host: Host, knob: Knob, target: str) -> list[tuple[str, str]]:
     return rows
 
 
-def _settings(host: Host, reference: str | None) -> list[Setting]:
-    if reference:
-        return planning.expand(host, load_profile(host, reference).settings)
+def _settings(host: Host, args: argparse.Namespace) -> list[Setting]:
+    if args.profile:
+        return planning.expand(host, profile_of(host, args).settings)
+    no_overlays(args)
     applied = cache.current(host)[0]
     return list(applied.settings) if applied else []
 

@@ -18,6 +18,8 @@ EXITS = """exit codes:
 MODULES = {
     "plan": "change", "apply": "change", "rollback": "change", "verify": "look", "status": "look", "explain": "look",
     "history": "look", "list_hosts": "hosts", "copy": "hosts", "off": "switch", "on": "switch",
+    "list_profiles": "profiles", "show": "profiles", "lint": "profiles", "diff": "profiles", "init": "profiles",
+    "schema": "profiles",
 }  # fmt: skip
 """Which module of tuner.cli has the function of a verb: imported when the verb is called, not before."""
 
@@ -43,11 +45,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="word", required=True, parser_class=Parser)
     plan = _verb(verbs, "plan", "plan", "show what apply would do; writes nothing, needs no root")
     _profile(plan, required=True)
+    plan.add_argument("-o", dest="output", metavar="FILE", help="also keep the plan, for `tuner apply FILE`")
     _allow(plan)
     _unmentioned(plan)
     _all(plan)
     apply = _verb(verbs, "apply", "apply", "make it so; undoes everything if one write is refused")
-    _profile(apply, required=True)
+    _profile(apply, required=False)
+    apply.add_argument(
+        "plan", nargs="?", metavar="FILE", help="a plan kept by `tuner plan -o FILE`; refused when stale"
+    )
+    apply.add_argument(
+        "--expect", metavar="SETTINGS_ID", help="write nothing unless the settings have this id (8+ digits)"
+    )
     _allow(apply)
     _unmentioned(apply)
     apply.add_argument("--on-error", choices=("undo", "keep"), default="undo", help="after a refused write (undo)")
@@ -71,11 +80,31 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     copy.add_argument("name", metavar="NAME", help="a host of `tuner host list`, or a manifest file")
     copy.add_argument("directory", metavar="DIR", help="a directory that is not there yet, or empty")
     copy.add_argument("--fault", action="append", default=[], metavar="FAULT", help="a fault of that host; repeatable")
+    _profiles(verbs)
     off = _verb(verbs, "off", "off", "stop everything that runs by itself; an operator's apply still runs")
     off.add_argument("--why", required=True, metavar="TEXT")
     off.add_argument("--for", dest="span", metavar="SPAN", help="such as 30m, 2h, 1d; without it until `tuner on`")
     _verb(verbs, "on", "on", "end `tuner off`")
     return parser.parse_args(list(words))
+
+
+def _profiles(verbs: Any) -> None:
+    group = verbs.add_parser("profiles", help="profiles: list, show, lint, diff, init, schema", allow_abbrev=False)
+    below = group.add_subparsers(title="verbs", metavar="VERB", dest="under", required=True, parser_class=Parser)
+    _verb(below, "list", "list_profiles", "every profile and overlay, what it is for, and whether it fits this host")
+    show = _verb(below, "show", "show", "the settings of a profile, each with its want and where it comes from")
+    show.add_argument("profile", metavar="PROFILE")
+    _overlays(show)
+    show.add_argument("--resolved", action="store_true", help="patterns expanded on this host")
+    show.add_argument("--doc", action="store_true", help="as a document in Markdown: value, why, source, class, undo")
+    lint = _verb(below, "lint", "lint", "check profiles: every problem of every file at once")
+    lint.add_argument("profiles", nargs="*", metavar="PROFILE", help="names or files; without any, all that are known")
+    diff = _verb(below, "diff", "diff", "what two profiles want differently")
+    diff.add_argument("one", metavar="A")
+    diff.add_argument("other", metavar="B")
+    init = _verb(below, "init", "init", "write a commented profile to start from")
+    init.add_argument("file", metavar="FILE", help="a file that is not there yet")
+    _verb(below, "schema", "schema", "the JSON Schema of profiles, for editors", root=False)
 
 
 def _verb(verbs: Any, name: str, function: str, what: str, *, root: bool = True) -> argparse.ArgumentParser:
@@ -98,6 +127,21 @@ def _verb(verbs: Any, name: str, function: str, what: str, *, root: bool = True)
 def _profile(parser: argparse.ArgumentParser, *, required: bool) -> None:
     what = "name or file of a profile" + ("" if required else "; without it, the applied generation")
     parser.add_argument("--profile", required=required, metavar="PROFILE", help=what)
+    _overlays(parser)
+
+
+def _overlays(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--with", dest="overlays", action="append", default=[], metavar="OVERLAY", help="an overlay over it; repeatable"
+    )
+    parser.add_argument(
+        "--set",
+        dest="sets",
+        action="append",
+        default=[],
+        metavar="KNOB:TARGET=VALUE",
+        help="one setting over all files, the value in YAML; repeatable",
+    )
 
 
 def _all(parser: argparse.ArgumentParser) -> None:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from tuner.knobs.base import Knob
+from tuner.knobs.cmdline import Cmdline
+from tuner.knobs.cpu import Cpu
 from tuner.knobs.file import File
 from tuner.knobs.hugepages import Hugepages
+from tuner.knobs.limits import Limits
+from tuner.knobs.service import Service
 from tuner.knobs.sysctl import Sysctl
 from tuner.knobs.sysctl_pair import SysctlPair
 from tuner.knobs.thp import Thp
 
-KNOBS: tuple[Knob, ...] = (Thp(), Sysctl(), SysctlPair(), Hugepages(), File())
+KNOBS: tuple[Knob, ...] = (
+    Thp(),
+    Sysctl(),
+    SysctlPair(),
+    Cpu(),
+    Hugepages(),
+    Limits(),
+    Service(),
+    Cmdline(),
+    File(),
+)
 """NUMA balancing (sysctl) before huge pages; THP before vm.min_free_kbytes, which it raises; files last."""
 
 BY_NAME: dict[str, Knob] = {knob.name: knob for knob in KNOBS}

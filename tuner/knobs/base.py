@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Union
 
 from tuner.errors import BadValue
 from tuner.host.door import Host, Unrecorded
-from tuner.model import Absent, Reading, Seen, Unreadable, Value
+from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value
 
 Raw = Union[str, None, "list[Raw]", "dict[str, Raw]"]
 """A value as a profile writes it: scalars are text, whatever they look like; null is None."""
@@ -31,6 +31,8 @@ class Knob:
     name: ClassVar[str]
     persist: ClassVar[str] = ""
     """Which store keeps it over a reboot; empty: the target keeps itself."""
+    main: ClassVar[str] = ""
+    """The field of a record that a scalar in a profile means, and that tables show first."""
     bounds: ClassVar[bool] = True
     """Whether at_least and at_most mean anything for its values."""
     partial: ClassVar[bool] = False
@@ -93,6 +95,18 @@ class Knob:
     def pending(self, host: Host, target: str, value: Value) -> str:
         """Where the running value differs: what will make it `value` without a write of ours, such as a restart."""
         return ""
+
+    def stores(self, settings: Sequence[Setting]) -> list[tuple[str, str]]:
+        """(path, text) of the files that keep these settings over a restart; each is wholly ours."""
+        return []
+
+    def after(self, target: str) -> str:
+        """What the system must be told once after writes to this target (tuner.host.after); empty for nothing."""
+        return ""
+
+    def rank(self, target: str) -> int:
+        """The order of writing among targets of this knob: lower first."""
+        return 0
 
     def about(self, target: str) -> str:
         """What a person who asks about this target should read, with its kernel document."""

@@ -65,6 +65,7 @@ class Cpu(Knob):
     """
 
     name = "cpu"
+    main = "all"
     persist = "boot unit"
 
     def canonical(self, target: str) -> str:

@@ -89,6 +89,10 @@ class File(Knob):
         """`boot` for what the boot loader or the initramfs reads."""
         return "boot" if target.startswith(BOOT) else "none"
 
+    def after(self, target: str) -> str:
+        """Systemd reads unit files and drop-ins only when told to."""
+        return "daemon-reload" if target.startswith("/etc/systemd/system/") else ""
+
     def note(self, before: Value, value: Value, target: str) -> str:
         """Whether it is new, replaced or removed."""
         old = before.get("text") if isinstance(before, Mapping) else None

@@ -31,6 +31,7 @@ class Hugepages(Knob):
     name = "hugepages"
     persist = "boot unit"
     partial = True
+    main = "total"
 
     def canonical(self, target: str) -> str:
         """node0/2MB: the largest unit that divides the size."""

@@ -88,6 +88,7 @@ class Service(Knob):
     """
 
     name = "service"
+    main = "state"
     read_only = True
 
     def canonical(self, target: str) -> str:

@@ -76,6 +76,11 @@ def _there(host: Host, path: str) -> bool:
         return False
 
 
+def read_trusted(path: str) -> bytes:
+    """A file given by path; as root only one that nobody else can write. TunerError (bad input) otherwise."""
+    return _by_path(path, path).data
+
+
 def _by_path(path: str, where: str) -> Source:
     try:
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

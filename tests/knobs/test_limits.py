@@ -1,0 +1,188 @@
+"""Limits of services: judged on the live process, kept by a drop-in and limits.d, pending until a restart."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import tree, unavailable, write_profile
+from tuner.errors import BadValue
+from tuner.host import open_host
+from tuner.knobs.limits import Limits
+from tuner.model import Absent, Seen
+from tuner.sim import store
+
+LIMITS = (
+    "Limit                     Soft Limit           Hard Limit           Units     \n"
+    "Max locked memory         {memlock:<20} {memlock:<20} bytes     \n"
+    "Max open files            1024                 524288               files     \n"
+)
+UNIT = "[Service]\nExecStart=/usr/sbin/slurmd -D\n"
+DROP_IN = "etc/systemd/system/slurmd.service.d/99-tuner.conf"
+LIMITS_D = "etc/security/limits.d/99-tuner.conf"
+KNOB = Limits()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A recorded host on which slurmd runs with systemd's default of 8 MiB; sshd is installed and stopped."""
+    entries = {
+        "/.tuner-host/host.yaml": "name: node\nkernel: 6.1.0\n",
+        "/sys/fs/cgroup/system.slice/slurmd.service/cgroup.procs": "812\n700\n",
+        "/proc/700/comm": "slurmd\n",
+        "/proc/700/limits": LIMITS.format(memlock="8388608"),
+        "/proc/812/comm": "helper\n",
+        "/proc/812/limits": LIMITS.format(memlock="65536"),
+        "/usr/lib/systemd/system/slurmd.service": UNIT,
+        "/usr/lib/systemd/system/sshd.service": UNIT,
+        "/etc/security/limits.conf": "# nothing\n",
+    }
+    folders = {
+        "/etc": ["security", "systemd"], "/etc/security": ["limits.conf"], "/etc/systemd": ["system"],
+        "/etc/systemd/system": [], "/run/systemd": [], "/usr": ["lib"], "/usr/lib/systemd/system": [
+            "slurmd.service", "sshd.service"], "/sys/fs/cgroup": ["system.slice"],
+        "/sys/fs/cgroup/system.slice": ["slurmd.service"], "/lib": [],
+        "/sys/fs/cgroup/system.slice/slurmd.service": ["cgroup.procs"],
+    }  # fmt: skip
+    text = ["tuner-host 1"]
+    for path in sorted({*entries, *folders}):
+        if path in entries:
+            text += [f"file 0644 {path}", *("|" + line for line in entries[path].splitlines())]
+        else:
+            text += [f"dir 0755 {path}", *("|" + name for name in sorted(folders[path]))]
+    manifest = tmp_path / "node.host"
+    manifest.write_text("\n".join(text) + "\n", encoding="utf-8")
+    store.copy(manifest, str(tmp_path / "node"), [])
+    return tmp_path / "node"
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    return write_profile(tmp_path / "p.yaml", "limits: {slurmd.service/memlock: unlimited}")
+
+
+def test_the_process_named_like_the_unit_is_judged(node: Path) -> None:
+    """Its control group holds a helper with other limits as well."""
+    assert KNOB.read(open_host(str(node)), "slurmd.service/memlock") == Seen({"soft": 8388608, "hard": 8388608})
+    assert KNOB.read(open_host(str(node)), "slurmd.service/nofile") == Seen({"soft": 1024, "hard": 524288})
+
+
+def test_a_service_that_does_not_run_holds_nothing_and_one_that_is_not_there_is_unsupported(node: Path) -> None:
+    host = open_host(str(node))
+    assert KNOB.read(host, "sshd.service/memlock") == Seen({"soft": None, "hard": None})
+    assert isinstance(KNOB.read(host, "nothing.service/memlock"), Absent)
+
+
+@pytest.mark.parametrize("target", ["slurmd/memlock", "slurmd.service", "slurmd.service/cpu", "../x.service/memlock"])
+def test_names_that_are_no_limit(target: str) -> None:
+    with pytest.raises(BadValue):
+        KNOB.canonical(target)
+
+
+@pytest.mark.parametrize("text", ["8M", "-1", "08", "infinite"])
+def test_values_that_are_none(text: str) -> None:
+    with pytest.raises(BadValue):
+        KNOB.parse("slurmd.service/memlock", text)
+
+
+def test_plan_apply_pending_restart_ok(node: Path, profile: Path, tuner: Callable[..., Any]) -> None:
+    """The files are written; the running slurmd keeps 8 MiB: pending (13) until it is restarted, then ok."""
+    before = tree(node)
+    applied = tuner("apply", "--root", node, "--profile", profile, "--json")
+    assert applied.code == 0
+    assert (node / DROP_IN).read_text() == "# Written by tuner\n[Service]\nLimitMEMLOCK=infinity\n"
+    assert (node / LIMITS_D).read_text() == "# Written by tuner\n* - memlock unlimited\n"
+    assert [a["action"] for a in applied.document["after"]] == ["daemon-reload"]
+    assert applied.document["after"][0]["done"] is False, "a recorded host is told nothing"
+    verdict = tuner("verify", "--root", node, "--json")
+    assert verdict.code == 13
+    (limits,) = [v for v in verdict.document["verdicts"] if v["knob"] == "limits"]
+    assert limits["state"] == "pending"
+    assert "until slurmd.service is restarted" in limits["state_why"]
+    again = tuner("apply", "--root", node, "--profile", profile, "--json")
+    assert (again.code, again.document["generation"]) == (0, None)
+    (node / "proc/700/limits").write_text(LIMITS.format(memlock="unlimited"))
+    assert tuner("verify", "--root", node).code == 0
+    (node / "proc/700/limits").write_text(LIMITS.format(memlock="8388608"))
+    assert tuner("rollback", "--root", node).code == 0
+    assert tree(node) == before
+
+
+def test_a_bound_that_holds_already_gets_no_file(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:
+    profile = write_profile(tmp_path / "p.yaml", "limits: {slurmd.service/memlock: {at_least: 1048576}}")
+    plan = tuner("plan", "--root", node, "--profile", profile, "--json")
+    assert plan.code == 0
+    assert [v["state"] for v in plan.document["verdicts"]] == ["raised"]
+
+
+def test_at_least_takes_unlimited_for_more_than_any_number(
+    node: Path, tmp_path: Path, tuner: Callable[..., Any]
+) -> None:
+    (node / "proc/700/limits").write_text(LIMITS.format(memlock="unlimited"))
+    profile = write_profile(tmp_path / "p.yaml", "limits: {slurmd.service/memlock: {at_least: 9000000000000}}")
+    assert tuner("plan", "--root", node, "--profile", profile).code == 0
+
+
+def test_limits_conf_counts_in_kilobytes(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:
+    """limits.conf(5): memlock in kB, nofile as it is."""
+    settings = "limits: {slurmd.service/memlock: 1073741824, slurmd.service/nofile: 1048576}"
+    assert tuner("apply", "--root", node, "--profile", write_profile(tmp_path / "p.yaml", settings)).code == 0
+    assert (node / LIMITS_D).read_text() == "# Written by tuner\n* - memlock 1048576\n* - nofile 1048576\n"
+    assert "LimitMEMLOCK=1073741824\nLimitNOFILE=1048576\n" in (node / DROP_IN).read_text()
+
+
+def test_a_service_that_is_not_installed_gets_no_drop_in(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:
+    profile = write_profile(tmp_path / "p.yaml", "limits: {nothing.service/memlock: unlimited}")
+    plan = tuner("plan", "--root", node, "--profile", profile, "--json")
+    assert [v["state"] for v in plan.document["verdicts"]] == ["unsupported"]
+    assert plan.document["changes"] == []
+
+
+CGROUP = next(
+    (p for p in (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup")) if (p / "cgroup.procs").exists()), None
+)
+
+
+@pytest.fixture
+def live_unit() -> Iterator[tuple[str, int]]:
+    """A real process with a memlock of 1 MiB in the control group of a unit that systemd would have made."""
+    if CGROUP is None or os.geteuid() != 0 or not os.access(CGROUP, os.W_OK):
+        unavailable("needs root and a control group hierarchy that can be written")
+        raise AssertionError
+    slice_ = CGROUP / "system.slice"
+    made = not slice_.exists()
+    group = slice_ / "tuner-test.service"
+    group.mkdir(parents=True)
+    code = (
+        "import resource as r, time; r.setrlimit(r.RLIMIT_MEMLOCK, (1 << 20,) * 2); print(flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (group / "cgroup.procs").write_text(str(process.pid))
+        yield "tuner-test.service", process.pid
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        group.rmdir()
+        if made:
+            slice_.rmdir()
+
+
+@pytest.mark.xdist_group("live")
+def test_a_real_process_is_judged_by_its_own_limits(live_unit: tuple[str, int]) -> None:
+    unit, pid = live_unit
+    host = open_host()
+    assert KNOB.read(host, f"{unit}/memlock") == Seen({"soft": 1 << 20, "hard": 1 << 20})
+    resource.prlimit(pid, resource.RLIMIT_MEMLOCK, (1 << 18, 1 << 19))
+    assert KNOB.read(host, f"{unit}/memlock") == Seen({"soft": 1 << 18, "hard": 1 << 19})
+    assert f"{unit}/memlock" in KNOB.targets(host, "tuner-*/memlock")

@@ -1,0 +1,179 @@
+"""Resource limits of services: getrlimit(2), systemd.exec(5) LimitMEMLOCK=, limits.conf(5)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tuner.errors import BadValue
+from tuner.host.door import Host
+from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
+from tuner.model import Absent, Reading, Seen, Setting, Value, Want
+
+UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
+LIMITS = {
+    "memlock": ("Max locked memory", "LimitMEMLOCK", 1024),
+    "nofile": ("Max open files", "LimitNOFILE", 1),
+}
+"""The line of /proc/PID/limits, the directive of systemd, and the unit that limits.conf counts in (memlock: kB)."""
+
+UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
+         "/lib/systemd/system")  # fmt: skip
+CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
+FILE = "99-tuner.conf"
+
+
+class Limits(Knob):
+    """A resource limit of a service, judged on its live process: `slurmd.service/memlock`, `sshd.service/nofile`.
+
+    A value is a number (bytes for memlock, files for nofile) or `unlimited`, soft and hard alike. It is kept by a
+    systemd drop-in of the service, since services never read limits.d, and by a line in limits.d for logins through
+    PAM. A running process keeps the limits it started with: until the service is restarted the verdict is `pending`.
+    tuner restarts nothing. A Slurm job gets at most what slurmd has; PropagateResourceLimitsExcept=MEMLOCK in
+    slurm.conf keeps the limit of the login node out of it.
+    """
+
+    name = "limits"
+    persist = "systemd drop-in and limits.d"
+    read_only = True
+
+    def canonical(self, target: str) -> str:
+        """UNIT.service/LIMIT, or a pattern over the units."""
+        unit, _, limit = target.partition("/")
+        if limit not in LIMITS or not (UNIT.fullmatch(unit) or any(c in unit for c in "*?[")):
+            known = ", ".join(LIMITS)
+            raise BadValue(f"{target!r} is no limit of a service", f"UNIT.service/LIMIT, LIMIT out of {known}")
+        return target
+
+    def parse(self, target: str, raw: Raw) -> Value:
+        """A number, or unlimited; both soft and hard."""
+        word = scalar(raw)
+        value = "unlimited" if word in ("unlimited", "infinity") else bounded(number(raw), 0, 2**63 - 1)
+        return {"soft": value, "hard": value}
+
+    def targets(self, host: Host, pattern: str = "*") -> list[str]:
+        """Units that run now, with the limit that the pattern names."""
+        limit = pattern.partition("/")[2]
+        units = {unit for folder in CGROUPS for unit in _names(host, folder) if UNIT.fullmatch(unit)}
+        return [f"{unit}/{limit}" for unit in sorted(units)]
+
+    def read(self, host: Host, target: str) -> Reading:
+        """{soft, hard} of the service's own process; both null while it does not run."""
+        unit, _, limit = target.partition("/")
+        found = reading(lambda: _held(host, unit, limit))
+        if isinstance(found, Seen) and found.value == {"soft": None, "hard": None} and not _installed(host, unit):
+            return Absent(f"no such service: {unit}")
+        return found
+
+    def key(self, value: Any) -> Any:
+        """Unlimited is more than any number, nothing is less than 0."""
+        return math.inf if value == "unlimited" else -1 if value is None else value
+
+    def pending(self, host: Host, target: str, value: Value) -> str:
+        """The drop-in is as it should be, and the process is older than it, or there is none."""
+        unit, _, limit = target.partition("/")
+        if _directive(limit, value) not in _text(host, _drop_in(unit)).splitlines():
+            return ""
+        running = next(_processes(host, unit), None) is not None
+        return f"until {unit} is {'restarted' if running else 'started'}"
+
+    def advice(self, host: Host, target: str, value: Value) -> str:
+        """What will make it so."""
+        return f"set by the drop-in {_drop_in(target.partition('/')[0])}, at the service's next start"
+
+    def stores(self, settings: Sequence[Setting]) -> list[tuple[str, str]]:
+        """The files that keep these settings: a drop-in for each service, and limits.d."""
+        units: dict[str, dict[str, Value]] = {}
+        for setting in settings:
+            unit, _, limit = setting.target.partition("/")
+            units.setdefault(unit, {})[limit] = wanted(setting.want)
+        files = []
+        for unit, limits in sorted(units.items()):
+            lines = [_directive(limit, value) for limit, value in sorted(limits.items())]
+            files.append((_drop_in(unit), _text_of(["# Written by tuner", "[Service]", *lines])))
+        lines = [f"* - {limit} {_counted(limit, value)}" for limit, value in sorted(self._largest(units).items())]
+        files.append((f"/etc/security/limits.d/{FILE}", _text_of(["# Written by tuner", *lines])))
+        return files
+
+    def _largest(self, units: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
+        largest: dict[str, Value] = {}
+        for limits in units.values():
+            for limit, value in limits.items():
+                if limit not in largest or self.key(_hard(value)) > self.key(_hard(largest[limit])):
+                    largest[limit] = value
+        return largest
+
+    def about(self, target: str) -> str:
+        """Where it is documented."""
+        return "getrlimit(2), systemd.exec(5), limits.conf(5); RDMA registers memory, and needs memlock unlimited."
+
+
+def _text_of(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def wanted(want: Want) -> Value:
+    """The value that the files are given: the bound itself, or the first choice."""
+    return want.choices()[0]
+
+
+def _hard(value: Value) -> Any:
+    return value["hard"] if isinstance(value, Mapping) else value
+
+
+def _directive(limit: str, value: Value) -> str:
+    hard = _hard(value)
+    return f"{LIMITS[limit][1]}={'infinity' if hard == 'unlimited' else hard}"
+
+
+def _counted(limit: str, value: Value) -> str:
+    hard = _hard(value)
+    return "unlimited" if hard == "unlimited" else str(-(-int(hard) // LIMITS[limit][2]))
+
+
+def _drop_in(unit: str) -> str:
+    return f"/etc/systemd/system/{unit}.d/{FILE}"
+
+
+def _installed(host: Host, unit: str) -> bool:
+    template = re.sub(r"@.*\.service$", "@.service", unit)
+    return any(host.exists(f"{folder}/{name}") for folder in UNITS for name in {unit, template})
+
+
+def _names(host: Host, folder: str) -> list[str]:
+    try:
+        return host.list(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _processes(host: Host, unit: str) -> Iterator[str]:
+    """PIDs in the unit's control group, the one that is named like the unit first, then the oldest."""
+    name = unit.removesuffix(".service").partition("@")[0]
+    pids: list[str] = []
+    for folder in CGROUPS:
+        pids += _text(host, f"{folder}/{unit}/cgroup.procs").split()
+    known = sorted(set(pids), key=int)
+    yield from sorted(known, key=lambda pid: _text(host, f"/proc/{pid}/comm").strip() != name[:15])
+
+
+def _text(host: Host, path: str) -> str:
+    try:
+        return host.peek(path)
+    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+        return ""
+
+
+def _held(host: Host, unit: str, limit: str) -> Value:
+    for pid in _processes(host, unit):
+        for line in _text(host, f"/proc/{pid}/limits").splitlines():
+            if line.startswith(LIMITS[limit][0]):
+                soft, hard = line[26:].split()[:2]
+                return {"soft": _number(soft), "hard": _number(hard)}
+    return {"soft": None, "hard": None}
+
+
+def _number(word: str) -> int | str:
+    return "unlimited" if word == "unlimited" else int(word)
