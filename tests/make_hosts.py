@@ -58,8 +58,8 @@ SYSCTL = {  # what a server of this size and Ubuntu 22.04 with Linux 6.8 show wh
 }
 GONE = ("/proc/sys/kernel/sched_child_runs_first",)  # dropped in Linux 6.7
 FROM_PLAIN = re.compile(
-    r"/(proc/sys|sys/kernel|sys/devices/virtual/net/lo|run|bin|lib|sbin|etc/security|usr/lib/(modprobe|modules-load|"
-    r"sysctl)\.d|usr/local|sys/devices/system/node/node./hugepages)(/.*)?"
+    r"/(proc/sys|sys/kernel|sys/devices/virtual/net/lo|run(?!/systemd)|bin|lib|sbin|etc/security|usr/lib/"
+    r"(modprobe|modules-load|sysctl)\.d|usr/local|sys/devices/system/node/node./hugepages)(/.*)?"
     r"|/etc/(default/grub\.d|modules|modules-load\.d|modprobe\.d|os-release|sysctl\.(conf|d))(/.*)?|/sys/devices/system/cpu/cpuidle/.*"
 )
 FILES = {
@@ -291,6 +291,8 @@ def _dev(tree: Tree, variant: Variant, devices: Iterable[str]) -> None:
     tree.folder("/dev", [*(name for name in devices if not GUEST_ONLY.fullmatch(name)), *DEV.split()])
     tree.folder("/etc", ETC.split())
     tree["/sys/module/nvidia"] = Entry("absent")
+    for hierarchy in ("systemd", "unified"):
+        tree[f"/sys/fs/cgroup/{hierarchy}"] = Entry("absent")
 
 
 def _services(tree: Tree) -> None:

@@ -191,7 +191,8 @@ def test_v02_gigabyte_pages_that_read_back_nothing_are_no_success(node: Node) ->
     assert outcome["result"] in ("refused", "short")
     assert outcome["after"] == 0
     assert result.code in (Exit.UNDONE, Exit.DIFFERS)
-    assert {path for path, was in before.items() if tree(node.root).get(path) != was} == set()
+    after = tree(node.root)
+    assert {path for path, was in before.items() if after.get(path) != was} == set()
 
 
 def test_v02_the_report_says_that_gigabyte_pages_take_a_boot_parameter(node: Node) -> None:

@@ -15,7 +15,10 @@ def derive(host: Host, expanded: list[Setting]) -> list[Setting]:
     named = {setting.target for setting in expanded if setting.knob == "file"}
     found: list[Setting] = []
     for name, knob in BY_NAME.items():
-        ours = [s for s in expanded if s.knob == name and _kept(host, knob, s)]
+        ours = [s for s in expanded if s.knob == name]
+        if not ours or not knob.stores(ours):
+            continue
+        ours = [s for s in ours if _kept(host, knob, s)]
         for path, text in knob.stores(ours) if ours else []:
             if path not in named:
                 found.append(_file(path, text, ours))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.conftest import Result, tree, write_profile
 from tuner.errors import BadValue, Refused
 from tuner.host import Host, open_host
-from tuner.knobs import BY_NAME
 from tuner.knobs.cmdline import Cmdline, kernel_part
 from tuner.model import Absent, Seen, Unreadable, Want, WantKind, met
 from tuner.sim import store
@@ -456,11 +455,9 @@ def test_about_names_the_kernel_document(target: str) -> None:
     assert "kernel-parameters.txt" in KNOB.about(target)
 
 
-def test_plan_and_apply_leave_it_to_the_operator(
-    root: Path, tmp_path: Path, tuner: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """plain-vm was booted with `ro quiet` and without iommu=pt: drift with advice, and no write."""
-    monkeypatch.setitem(BY_NAME, "cmdline", KNOB)
+def test_plan_and_apply_leave_it_to_the_operator(root: Path, tmp_path: Path, tuner: Callable[..., Result]) -> None:
+    """A host that was booted with `quiet` and without iommu=pt: drift with advice, and no write."""
+    (root / "proc/cmdline").write_text("root=/dev/vda ro quiet\n")
     profile = write_profile(tmp_path / "p.yaml", "cmdline:\n  quiet: present\n  iommu: pt")
     before = tree(root)
     plan = tuner("plan", "--root", root, "--profile", profile, "--json")

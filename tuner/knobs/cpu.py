@@ -1,8 +1,7 @@
 """CPU frequency and idle states, equal on all CPUs of a node.
 
-Documentation/admin-guide/pm/{cpufreq,cpuidle,intel_pstate,amd-pstate}.rst of the Linux kernel. That a governor
-`performance` fixes the energy preference: commit b388eb58ce3b (Linux 5.10) for intel_pstate, and
-amd_pstate_epp_set_policy in drivers/cpufreq/amd-pstate.c. Boost per policy: commit 218a06a79d9a (Linux 6.7).
+Linux Documentation/admin-guide/pm/{cpufreq,cpuidle,intel_pstate,amd-pstate}.rst. Governor performance fixes EPP: commit
+b388eb58ce3b (5.10), amd_pstate_epp_set_policy in amd-pstate.c. Boost per policy: commit 218a06a79d9a (6.7).
 """
 
 from __future__ import annotations
@@ -59,9 +58,8 @@ class Cpu(Knob):
     """Frequency governor, energy preference, boost and idle states of the CPUs: all equal, or none is changed.
 
     Targets: `governor`, `epp` (a word), `boost` and `cstate/NAME` (on or off; NAME as the kernel calls it, such as C2,
-    C1E, C6). A record is read, `{all: WORD}`; where CPUs differ `all` is `mixed` and each range of them has a field of
-    its own, such as `cpu0-3,8`, so that undo gives each its own back. A CPU that cannot be read (it is offline) is left
-    out. List governor before epp: the first may fix the second.
+    C1E, C6). Read as `{all: WORD}`; where CPUs differ `all` is `mixed` and each range of them has a field of its own,
+    such as `cpu0-3,8`, so that undo gives each its own back. A CPU that cannot be read (offline) is left out.
     """
 
     name = "cpu"
@@ -138,6 +136,10 @@ class Cpu(Knob):
         if target.startswith("cstate/") and word == "off":
             return "idle CPUs stay in lighter states: more power, less room for boost"
         return ""
+
+    def rank(self, target: str) -> int:
+        """The governor first: it may fix the energy preference."""
+        return int(target == "epp")
 
     def moves(self, target: str) -> tuple[tuple[str, str], ...]:
         """The energy preference, which the governor performance sets."""
@@ -333,10 +335,7 @@ def _driver(host: Host, policy: Place) -> str:
 
 
 def _offered(host: Host, policy: Place, target: str) -> list[str]:
-    """The words that can be written; none where that is not known.
-
-    amd-pstate lists only `performance` while the governor is that: what it offers with another one is not known.
-    """
+    """What can be written; none where not known: amd-pstate lists only `performance` while the governor is that."""
     words = [word for word in _words(host, f"{policy.path}/{OFFERS[target]}") if word not in ALIASES]
     fixed = target == "epp" and words == ["performance"] == _words(host, f"{policy.path}/{GOVERNOR}")
     return [] if fixed else words

@@ -63,9 +63,12 @@ class Limits(Knob):
         """{soft, hard} of the service's own process; both null while it does not run."""
         unit, _, limit = target.partition("/")
         found = reading(lambda: _held(host, unit, limit))
-        if isinstance(found, Seen) and found.value == {"soft": None, "hard": None} and not _installed(host, unit):
-            return Absent(f"no such service: {unit}")
-        return found
+        if not isinstance(found, Seen) or found.value != {"soft": None, "hard": None}:
+            return found
+        installed = reading(lambda: int(_installed(host, unit)))
+        if isinstance(installed, Seen):
+            return found if installed.value else Absent(f"no such service: {unit}")
+        return installed
 
     def key(self, value: Any) -> Any:
         """Unlimited is more than any number, nothing is less than 0."""
@@ -152,11 +155,18 @@ def _names(host: Host, folder: str) -> list[str]:
 def _processes(host: Host, unit: str) -> Iterator[str]:
     """PIDs in the unit's control group, the one that is named like the unit first, then the oldest."""
     name = unit.removesuffix(".service").partition("@")[0]
-    pids: list[str] = []
-    for folder in CGROUPS:
-        pids += _text(host, f"{folder}/{unit}/cgroup.procs").split()
+    slices = ["", f"system-{name}.slice/"] if "@" in unit else [""]
+    pids = [pid for base in CGROUPS for part in slices for pid in _members(host, f"{base}/{part}{unit}")]
     known = sorted(set(pids), key=int)
     yield from sorted(known, key=lambda pid: _text(host, f"/proc/{pid}/comm").strip() != name[:15])
+
+
+def _members(host: Host, group: str, depth: int = 3) -> Iterator[str]:
+    """PIDs in a control group and those below it."""
+    yield from _text(host, f"{group}/cgroup.procs").split()
+    for name in _names(host, group) if depth else []:
+        if "." not in name or name.endswith((".slice", ".scope", ".service")):
+            yield from _members(host, f"{group}/{name}", depth - 1)
 
 
 def _text(host: Host, path: str) -> str:
