@@ -94,8 +94,6 @@ def test_list_says_whether_the_host_fits_and_why_not(tuner: Tuner, copy_host: Ca
         assert row["for"] == "8 x GPU 1002:74a1 with driver amdgpu; at least 8 NICs of driver mlx5_core"
         assert bool(row["why"]) is not fits
         assert row["match"]["gpu_count"] == 8
-    out = tuner("profiles", "list", "--root", copy_host("plain-vm")).out
-    assert "does not fit" not in out
 
 
 def test_list_prints_what_was_expected_and_found(tuner: Tuner, root: Path, site: Path) -> None:
@@ -522,8 +520,11 @@ def test_diff_sees_required_and_gate(tuner: Tuner, root: Path, tmp_path: Path) -
 
 
 def test_diff_with_an_unknown_profile(tuner: Tuner, root: Path) -> None:
-    """64."""
+    """64; of two, both are named."""
     assert tuner("profiles", "diff", "linux-gpu", "nonsense", "--root", root).code == 64
+    err = tuner("profiles", "diff", "humbug", "nonsense", "--root", root).err
+    assert "humbug" in err
+    assert "nonsense" in err
 
 
 # --- init ---------------------------------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "tuner.hosts/1": ("schema", "hosts"),
     "tuner.host/1": ("schema", "name", "root", "faults"),
     "tuner.off/1": ("schema", "off"),
+    "tuner.profile/1": ("schema", "name", "summary", "overlays", "sets", "match", "host", "settings_id", "settings"),
+    "tuner.profiles/1": ("schema", "host", "profiles"),
+    "tuner.lint/1": ("schema", "host", "files", "findings"),
+    "tuner.profile-diff/1": ("schema", "host", "one", "other", "only_one", "only_other", "different"),
     "tuner.error/1": ("schema", "exit", "errors"),
     "tuner.applied/1": ("schema", "generation", "settings_id", "profile", "who", "when", "settings", "held"),
 }
@@ -49,6 +53,10 @@ INNER: list[tuple[str, str, tuple[str, ...]]] = [
     ("tuner.apply/1", "outcomes", OUTCOME),
     ("tuner.rollback/1", "outcomes", OUTCOME),
     ("tuner.explain/1", "settings", SETTING),
+    ("tuner.profile/1", "settings", SETTING),
+    ("tuner.profiles/1", "profiles", ("name", "kind", "origin", "summary", "for", "match", "fits", "why")),
+    ("tuner.lint/1", "findings", ("level", "where", "what", "hint")),
+    ("tuner.profile-diff/1", "only_other", SETTING),
     ("tuner.error/1", "errors", ("where", "what", "hint")),
 ]
 
@@ -79,6 +87,12 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any]] = [
     ("tuner.history/1", ("generations", 0, "state"), "done"),
     ("tuner.error/1", ("exit",), 2),
     ("tuner.error/1", ("errors",), []),
+    ("tuner.profile/1", ("settings", 0, "want"), {"exactly": 1}),
+    ("tuner.profile/1", ("settings_id",), "7dd31425"),
+    ("tuner.profiles/1", ("profiles", 0, "kind"), "layer"),
+    ("tuner.profiles/1", ("profiles", 0, "fits"), "yes"),
+    ("tuner.lint/1", ("findings", 0, "level"), "fatal"),
+    ("tuner.profile-diff/1", ("only_other",), None),
     ("tuner.applied/1", ("held",), [["sysctl"]]),
     ("tuner.applied/1", ("readings", 0), {"seen": 1, "absent": "both"}),
 ]
@@ -121,6 +135,10 @@ def documents(tuner: Tuner, root: Path, tmp_path: Path) -> dict[str, Document]:
         ["history", "--root", root],
         ["explain", "sysctl:vm.swappiness", "--root", root],
         ["off", "--root", root, "--why", "a test"],
+        ["profiles", "list", "--root", root],
+        ["profiles", "show", profile, "--root", root],
+        ["profiles", "lint", profile, "--root", root],
+        ["profiles", "diff", profile, "linux-gpu", "--root", root],
     ]
     found = [tuner(*call, "--json").document for call in calls]
     found.append(json.loads((root / "etc/tuner/applied/current.json").read_text(encoding="utf-8")))

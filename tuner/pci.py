@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass
 
-from tuner.host.door import Host
+from tuner.host.door import Host, Unrecorded
 
 DEVICES = "/sys/bus/pci/devices"
+HEX = re.compile(r"0x[0-9a-fA-F]{1,8}")
 ETHERNET = 0x0200
 INFINIBAND = 0x0207
 
@@ -29,7 +31,10 @@ class PciDevice:
 
 
 def devices(host: Host) -> list[PciDevice]:
-    """Every PCI function, by address. Raises Unrecorded and OSError as the host does; no PCI bus is an empty list."""
+    """Every PCI function, by address; of one that no longer answers the id is ":" and the class 0.
+
+    Raises Unrecorded and OSError as the host does for the listing; no PCI bus is an empty list.
+    """
     try:
         addresses = host.list(DEVICES)
     except FileNotFoundError:
@@ -39,18 +44,19 @@ def devices(host: Host) -> list[PciDevice]:
 
 def _device(host: Host, address: str) -> PciDevice:
     folder = f"{DEVICES}/{address}"
-    vendor, device = (host.text(f"{folder}/{name}").strip().removeprefix("0x") for name in ("vendor", "device"))
+    vendor, device = (_optional(host, f"{folder}/{name}").removeprefix("0x") for name in ("vendor", "device"))
+    kind = _optional(host, f"{folder}/class")
     node = _optional(host, f"{folder}/numa_node")
     try:
         driver = posixpath.basename(host.link(f"{folder}/driver"))
-    except OSError:
+    except (OSError, Unrecorded):
         driver = ""
     numa = int(node) if node.lstrip("-").isdigit() and int(node) >= 0 else None
-    return PciDevice(address, f"{vendor}:{device}", int(host.text(f"{folder}/class").strip(), 16), driver, numa)
+    return PciDevice(address, f"{vendor}:{device}", int(kind, 16) if HEX.fullmatch(kind) else 0, driver, numa)
 
 
 def _optional(host: Host, path: str) -> str:
     try:
         return host.text(path).strip()
-    except OSError:
+    except (OSError, Unrecorded):
         return ""

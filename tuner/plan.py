@@ -46,16 +46,25 @@ class Allowed:
         return "" if disruption in self.classes else self.why.get(disruption) or f"needs --allow {disruption}"
 
 
-def expand(host: Host, settings: Collection[Setting]) -> list[Setting]:
+Gaps = dict[tuple[str, str], str]
+"""(knob, pattern) -> why the targets that it may match could not be listed."""
+
+
+def expand(host: Host, settings: Collection[Setting], gaps: Gaps | None = None) -> list[Setting]:
     """Patterns replaced by the targets of this host that they match, names kept as they are.
 
     For one target the higher layer wins, inside a layer a name beats a pattern; two patterns of one layer that meet
     are an error, as is a node and a total of one pool. A pattern that matches nothing stays, as a setting whose
-    target is the pattern.
+    target is the pattern; in `gaps` is then why, if it could not be looked up.
     """
     rivals: dict[tuple[str, str], list[Setting]] = {}
+    found: dict[tuple[str, str], list[str] | str] = {}
     for setting in settings:
-        targets = _matching(host, setting) if WILD & set(setting.written) else [setting.target]
+        targets = (
+            _matching(host, setting, found, {} if gaps is None else gaps)
+            if WILD & set(setting.written)
+            else [setting.target]
+        )
         for target in targets or [setting.target]:
             fresh = replace(setting, target=target)
             rivals.setdefault(fresh.at, []).append(fresh)
@@ -72,9 +81,9 @@ def _strongest(candidates: list[Setting], problems: list[Problem]) -> Setting:
     best = max(map(_strength, candidates))
     winners = [setting for setting in candidates if _strength(setting) == best]
     if len(winners) > 1:
-        first, *others = winners
-        what = f"{first.target} also matches {first.written} ({first.origin})"
-        problems.append(Problem(others[0].origin, what, "name the target in one of them"))
+        one, other = winners[0], winners[1]
+        what = f"{one.target} is matched by {other.written} and by {one.written} ({one.origin})"
+        problems.append(Problem(other.origin, what, "name the target in one of them"))
     return winners[0]
 
 
@@ -82,12 +91,19 @@ def _strength(setting: Setting) -> tuple[int, bool]:
     return setting.layer, not WILD & set(setting.written)
 
 
-def _matching(host: Host, setting: Setting) -> list[str]:
+def _matching(host: Host, setting: Setting, found: dict[tuple[str, str], list[str] | str], gaps: Gaps) -> list[str]:
     knob = BY_NAME[setting.knob]
-    try:
-        return [t for t in knob.targets(host, setting.written) if fnmatch.fnmatchcase(t, setting.written)]
-    except Unrecorded:
+    place = knob.name, knob.search_root(setting.written)
+    if place not in found:
+        try:
+            found[place] = knob.targets(host, setting.written)
+        except Unrecorded as gap:
+            found[place] = str(gap)
+    targets = found[place]
+    if isinstance(targets, str):
+        gaps[setting.knob, setting.written] = targets
         return []
+    return [target for target in targets if fnmatch.fnmatchcase(target, setting.written)]
 
 
 def _clashes(settings: list[Setting]) -> list[Problem]:
@@ -114,14 +130,15 @@ def make(
 
     Raises TunerError for a value that this host's kernel or device would not take.
     """
-    expanded = expand(host, settings)
+    gaps: Gaps = {}
+    expanded = expand(host, settings, gaps)
     expanded += derive(host, expanded) if host.kind != "image" else []
     problems = _contradictions(expanded, ledger)
     verdicts: list[Verdict] = []
     changes: list[tuple[Change, int]] = []
     for place, setting in enumerate(expanded):
         try:
-            verdict, change = _judge(host, setting, allowed, ledger)
+            verdict, change = _judge(host, setting, allowed, ledger, gaps)
         except BadValue as bad:
             problems.append(Problem(setting.origin, f"{setting.knob} {setting.target}: {bad.what}", bad.hint))
             continue
@@ -165,12 +182,13 @@ def read(host: Host, knob: Knob, target: str) -> Reading:
     return found
 
 
-def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger) -> tuple[Verdict, Change | None]:
+def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger, gaps: Gaps) -> tuple[Verdict, Change | None]:
     knob = BY_NAME[setting.knob]
     disruption = knob.disruption(setting.target)
     verdict = Verdict(setting, Absent(NO_TARGET), "unsupported", NO_TARGET, disruption)
     if WILD & set(setting.target):
-        return _no_match(host, knob, verdict), None
+        gap = gaps.get((setting.knob, setting.written))
+        return (replace(verdict, reading=Unreadable(gap), state="unknown", why=gap) if gap else verdict), None
     found = read(host, knob, setting.target)
     verdict = replace(verdict, reading=found)
     match found:
@@ -213,14 +231,6 @@ def _without_change(host: Host, knob: Knob, setting: Setting, want: Want, verdic
         return replace(verdict, state="drift", why=knob.advice(host, setting.target, value))
     blocked = read_only(host, knob, setting.target)
     return replace(verdict, state="unsupported", why=blocked) if blocked else None
-
-
-def _no_match(host: Host, knob: Knob, verdict: Verdict) -> Verdict:
-    try:
-        knob.targets(host, verdict.setting.written)
-    except Unrecorded as gap:
-        return replace(verdict, reading=Unreadable(str(gap)), state="unknown", why=str(gap))
-    return verdict
 
 
 def normalised(host: Host, knob: Knob, setting: Setting) -> Want | None:
@@ -305,7 +315,7 @@ def verify(host: Host, applied: Applied) -> Plan:
             verdicts.append(Verdict(setting, Unreadable(why), "unknown", why))
             continue
         try:
-            verdict, _ = _judge(host, setting, Allowed(frozenset(DISRUPTIONS)), then)
+            verdict, _ = _judge(host, setting, Allowed(frozenset(DISRUPTIONS)), then, {})
         except BadValue as bad:
             verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
         if verdict.state in ("drift", "held"):

@@ -38,7 +38,9 @@ def plan(args: argparse.Namespace) -> Answer:
     lines = render.plan(made, host, all_rows=args.all, command=f"tuner apply {words_of(profile)}{_root(args)}")
     if not readable:
         lines.append("Not shown:   what a profile before this one left, since only root can read the journal")
-    lines += [f"Not used:    {part} of site.yaml, which this release has no knobs for" for part in profile.unused]
+    lines += [
+        f"Not used:    {part} of site.yaml: this release checks it and does nothing with it" for part in profile.unused
+    ]
     lines += _off(host)
     return _plan_exit(made), documents.plan(made, host), lines
 

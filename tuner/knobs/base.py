@@ -56,6 +56,10 @@ class Knob:
         """The targets of this host; the pattern says where to look, the caller matches."""
         raise NotImplementedError
 
+    def search_root(self, pattern: str) -> str:
+        """What of a pattern decides the answer of `targets`: patterns with the same root are looked up once."""
+        return pattern
+
     def files(self, host: Host, target: str) -> list[str]:
         """The kernel files that a write to the target opens."""
         return []

@@ -58,8 +58,13 @@ class Sysctl(Knob):
 
     def targets(self, host: Host, pattern: str = "*") -> list[str]:
         """The keys below the part of the pattern that is plain."""
-        plain = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition(".")[0]
-        return [name for name in _walk(host, _path(plain)) if name not in {*PAIRS, *ACTIONS, *ELSEWHERE}]
+        return [
+            name for name in _walk(host, _path(self.search_root(pattern))) if name not in {*PAIRS, *ACTIONS, *ELSEWHERE}
+        ]
+
+    def search_root(self, pattern: str) -> str:
+        """The part of the pattern before the first wildcard, whole components of it."""
+        return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition(".")[0]
 
     def files(self, host: Host, target: str) -> list[str]:
         """The file of the key."""

@@ -40,8 +40,7 @@ def find(host: Host, reference: str, *, near: str = "", overlay: bool = False) -
         raise bad_input(near, f"{reference!r} is no name of a {what}", f"known: {_known(host, below)}")
     own = f"{SITE}/{below}{reference}.yaml"
     if _there(host, own):
-        _trust_below(host, own)
-        return Source(own, _sized(host.read(own), own))
+        return _read(host, own)
     path = folder("profiles") / f"{below}{reference}.yaml"
     if not path.is_file():
         raise bad_input(near, f"no such {what}", f"known: {_known(host, below)}; or give a file")
@@ -50,10 +49,16 @@ def find(host: Host, reference: str, *, near: str = "", overlay: bool = False) -
 
 def site_file(host: Host, path: str) -> Source | None:
     """site.yaml or a file of host.d; None where there is none."""
-    if not _there(host, path):
-        return None
-    _trust_below(host, path)
-    return Source(path, _sized(host.read(path), path))
+    return _read(host, path) if _there(host, path) else None
+
+
+def _read(host: Host, path: str) -> Source:
+    """A file of the host that root may believe; what is there and cannot be read is an error, never left out."""
+    try:
+        _trust_below(host, path)
+        return Source(path, _sized(host.read(path), path))
+    except OSError as error:
+        raise bad_input(path, f"cannot be read: {error.strerror}", "a plain file that you may read") from None
 
 
 def known(host: Host, below: str = "") -> list[str]:
@@ -72,8 +77,10 @@ def _known(host: Host, below: str = "") -> str:
 def _there(host: Host, path: str) -> bool:
     try:
         return host.exists(path)
-    except (OSError, Unrecorded):
+    except Unrecorded:
         return False
+    except OSError as error:
+        raise bad_input(path, f"cannot be looked up: {error.strerror}", "a plain file that you may read") from None
 
 
 def read_trusted(path: str) -> bytes:
@@ -124,9 +131,10 @@ def _above(path: str) -> list[str]:
 def _trust_below(host: Host, path: str) -> None:
     if host.kind == "recorded" or os.geteuid() != 0:
         return
-    while path != "/":
-        _own(path, host.stat(path))
-        path = os.path.dirname(path)
+    for start in {path, host.tree.real(path)}:
+        _own(start, host.stat(start))
+        for directory in _above(start):
+            _own(directory, host.stat(directory))
 
 
 def _own(path: str, status: os.stat_result) -> None:

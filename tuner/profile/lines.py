@@ -39,10 +39,20 @@ class Loader:
         self.problems.append(Problem(where, what, hint))
 
 
+def place(origin: str, node: Node) -> str:
+    """FILE:LINE of a node; an argument of the command line has no lines."""
+    return origin if origin.startswith("--") else f"{origin}:{node.line}"
+
+
+def origin_of(where: str) -> str:
+    """The origin in what `place` gave."""
+    return where if where.startswith("--") else where.rpartition(":")[0]
+
+
 def mapping(loader: Loader, node: Node, origin: str, known: Iterable[str], what: str) -> dict[str, Node]:
     """The known keys of a mapping; what is no mapping, and every unknown key, is a problem."""
     if node.kind != "map":
-        loader.wrong(f"{origin}:{node.line}", f"a {what} is a mapping, not {node.what()}", "KEY: VALUE lines")
+        loader.wrong(place(origin, node), f"{_a(what)} is a mapping, not {node.what()}", "KEY: VALUE lines")
         return {}
     found: dict[str, Node] = {}
     for key, value in node.pairs:
@@ -51,8 +61,12 @@ def mapping(loader: Loader, node: Node, origin: str, known: Iterable[str], what:
         if key.text in known:
             found.setdefault(key.text, value)
         else:
-            loader.wrong(f"{origin}:{key.line}", f"unknown key {key.text!r} in a {what}", nearest(key.text, known))
+            loader.wrong(place(origin, key), f"unknown key {key.text!r} in {_a(what)}", nearest(key.text, known))
     return found
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -75,15 +89,15 @@ def lines(loader: Loader, node: Node, origin: str) -> list[Line]:
     """Every setting of one file."""
     lines: list[Line] = []
     if node.kind != "map":
-        loader.wrong(f"{origin}:{node.line}", f"settings is a mapping, not {node.what()}", "KNOB: {TARGET: VALUE}")
+        loader.wrong(place(origin, node), f"settings is a mapping, not {node.what()}", "KNOB: {TARGET: VALUE}")
     places: dict[tuple[str, str], int] = {}
     for key, targets in node.pairs:
         knob = BY_NAME.get(key.text or "")
         if knob is None:
-            loader.wrong(f"{origin}:{key.line}", f"no knob {key.text!r}", nearest(key.text or "", BY_NAME))
+            loader.wrong(place(origin, key), f"no knob {key.text!r}", nearest(key.text or "", BY_NAME))
             continue
         if targets.kind != "map":
-            loader.wrong(f"{origin}:{targets.line}", f"{knob.name} is a mapping of targets", "TARGET: VALUE")
+            loader.wrong(place(origin, targets), f"{knob.name} is a mapping of targets", "TARGET: VALUE")
         for target, value in targets.pairs:
             if target.kind != "scalar" or target.text is None:
                 continue
@@ -100,7 +114,7 @@ def lines(loader: Loader, node: Node, origin: str) -> list[Line]:
 
 def line_of(loader: Loader, knob: Knob, target: Node, node: Node, origin: str) -> Line | None:
     """One target's line, or None where it cannot be one."""
-    where = f"{origin}:{target.line}"
+    where = place(origin, target)
     try:
         name = knob.canonical(target.text or "")
     except BadValue as bad:
@@ -140,7 +154,7 @@ def want_of(loader: Loader, knob: Knob, target: str, parts: dict[str, Node], whe
         try:
             values.append(_ordered(knob, kind, knob.parse(target, choice.raw())))
         except BadValue as bad:
-            loader.wrong(f"{where.rpartition(':')[0]}:{choice.line}", f"{knob.name} {target}: {bad.what}", bad.hint)
+            loader.wrong(place(origin_of(where), choice), f"{knob.name} {target}: {bad.what}", bad.hint)
             return None
     return Want(kind, tuple(values) if kind == "one_of" else values[0])
 
@@ -161,7 +175,7 @@ def _truth(loader: Loader, node: Node | None, origin: str) -> bool | None:
     if node is None:
         return None
     if node.kind != "scalar" or node.text not in ("true", "false"):
-        loader.wrong(f"{origin}:{node.line}", f"{node.text!r} is neither true nor false", "write true or false")
+        loader.wrong(place(origin, node), f"{node.text!r} is neither true nor false", "write true or false")
         return None
     return node.text == "true"
 
@@ -170,7 +184,7 @@ def _gate(loader: Loader, node: Node | None, origin: str) -> str | None:
     if node is None:
         return None
     if node.kind != "scalar" or node.text not in GATES:
-        loader.wrong(f"{origin}:{node.line}", f"{node.text!r} is no gate", f"one of {', '.join(GATES)}")
+        loader.wrong(place(origin, node), f"{node.text!r} is no gate", f"one of {', '.join(GATES)}")
         return None
     return node.text
 
@@ -179,7 +193,7 @@ def _text(loader: Loader, node: Node | None, origin: str) -> str:
     if node is None:
         return ""
     if node.kind != "scalar" or node.text is None:
-        loader.wrong(f"{origin}:{node.line}", "why and source are text", "a sentence in quotes")
+        loader.wrong(place(origin, node), "why and source are text", "a sentence in quotes")
         return ""
     return " ".join(node.text.split())
 

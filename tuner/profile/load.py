@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +21,11 @@ TOP = ("name", "summary", "match", "extends", "settings")
 OVERLAY = ("name", "summary", "settings")
 SITE = ("boots_from", "fabric", "nccl", "sysctl_file", "settings")
 HOST = ("settings",)
+CONF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
+"""A name that systemd-sysctl reads: no hidden file."""
 BOOTS_FROM = ("disk", "image", "unknown")
-LATER = ("fabric", "nccl")
-"""Parts of site.yaml that belong to knobs of a later release: kept, named in the plan, used by nothing yet."""
+LATER = ("boots_from", "fabric", "nccl", "sysctl_file")
+"""Parts of site.yaml that this release checks and does not use: named in the plan, so that nobody relies on them."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,10 @@ def load_profile(host: Host, reference: str, overlays: Sequence[str] = (), sets:
     name, summary, match = _profile(stack, find(host, reference), ())
     for overlay in overlays:
         _guarded(stack, partial(find, host, overlay, overlay=True), OVERLAY, "overlay")
-    unused = [key for key in LATER if key in _site(stack)]
-    _guarded(stack, partial(site_file, host, f"{HOSTS}/{host.name}.yaml"), HOST, "host file")
+    site = _site(stack)
+    unused = [key for key in LATER if key in site]
+    if host.kind != "image":
+        _guarded(stack, partial(site_file, host, f"{HOSTS}/{host.name}.yaml"), HOST, "host file")
     stack.loader.layers += 1
     for text in sets:
         _set(stack, text)
@@ -143,7 +148,7 @@ def _site(stack: _Stack) -> dict[str, Node]:
     if boots is not None and boots.text not in BOOTS_FROM:
         hint = f"one of {', '.join(BOOTS_FROM)}"
         stack.loader.wrong(f"{SITE_FILE}:{boots.line}", f"boots_from is not {boots.text!r}", hint)
-    if name is not None and not ((name.text or "").endswith(".conf") and "/" not in (name.text or "")):
+    if name is not None and not CONF.fullmatch(name.text or ""):
         hint = "such as 99-zz-tuner.conf"
         stack.loader.wrong(f"{SITE_FILE}:{name.line}", "sysctl_file is not the name of a .conf file", hint)
     return top
@@ -176,16 +181,19 @@ def _set(stack: _Stack, text: str) -> None:
     except TunerError as error:
         loader.problems += [Problem(where, p.what, "the value is YAML, quoted for the shell") for p in error.problems]
         return
-    loader.problems += problems
+    if problems:
+        loader.problems += [Problem(where, p.what, p.hint) for p in problems]
+        return
     line = line_of(loader, knob, Node("scalar", 1, target), node, where)
     if line and line.setting:
-        _check_target(loader, knob, line.setting.target, where)
+        if line.setting.origin:
+            _check_target(loader, knob, line.setting.target, where)
         lay(loader, line, stack.settings)
 
 
 def _check_target(loader: Loader, knob: Knob, target: str, where: str) -> None:
     """A name given by hand must be there: a typing error is no setting that the kernel happens to lack."""
-    if any(c in target for c in "*?["):
+    if any(c in target for c in "*?[") or loader.host.kind == "image":
         return
     try:
         found = knob.read(loader.host, target)
@@ -193,7 +201,7 @@ def _check_target(loader: Loader, knob: Knob, target: str, where: str) -> None:
         names = knob.targets(loader.host, f"{target[:place]}*") if isinstance(found, Absent) else []
     except (OSError, Unrecorded, BadValue):
         return
-    close = difflib.get_close_matches(target, names, 1)
+    close = difflib.get_close_matches(target, names, 1, cutoff=0.8)
     if isinstance(found, Absent) and target not in names:
         hint = f"did you mean {close[0]}?" if close else f"tuner explain {knob.name}"
         loader.wrong(where, f"{knob.name} {target}: {found.why}", hint)

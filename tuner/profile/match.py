@@ -31,7 +31,7 @@ def parse_match(loader: Loader, node: Node, origin: str) -> Match:
     gpus = mapping(loader, top["gpus"], origin, ("ids", "count", "driver"), "gpus") if "gpus" in top else {}
     nics = mapping(loader, top["nics"], origin, ("drivers", "at_least"), "nics") if "nics" in top else {}
     ids = []
-    for word in _words(loader, gpus.get("ids"), origin):
+    for word in _words(loader, gpus.get("ids"), origin, "ids"):
         found = PCI_ID.fullmatch(word.text or "")
         if found:
             ids.append(f"{found.group(1)}:{found.group(2)}".lower())
@@ -44,26 +44,26 @@ def parse_match(loader: Loader, node: Node, origin: str) -> Match:
     return Match(
         tuple(ids),
         _number(loader, gpus.get("count"), origin),
-        (gpus["driver"].text or "") if "driver" in gpus else "",
-        tuple(word.text or "" for word in _words(loader, nics.get("drivers"), origin)),
+        " ".join(word.text or "" for word in _words(loader, gpus.get("driver"), origin, "driver", many=False)),
+        tuple(word.text or "" for word in _words(loader, nics.get("drivers"), origin, "drivers")),
         _number(loader, nics.get("at_least"), origin) or 0,
     )
 
 
-def _words(loader: Loader, node: Node | None, origin: str) -> list[Node]:
+def _words(loader: Loader, node: Node | None, origin: str, name: str, *, many: bool = True) -> list[Node]:
     if node is None:
         return []
-    items = node.items if node.kind == "list" else [node]
+    items = node.items if node.kind == "list" and many else [node]
     for item in items:
         if item.kind != "scalar" or not item.text:
-            loader.wrong(f"{origin}:{item.line}", f"{item.what()} where a word is expected", "a list of words")
+            loader.wrong(f"{origin}:{item.line}", f"{name}: {item.what()} where a word is expected", "a word")
     return [item for item in items if item.kind == "scalar" and item.text]
 
 
 def _number(loader: Loader, node: Node | None, origin: str) -> int | None:
     if node is None:
         return None
-    if node.kind != "scalar" or not (node.text or "").isdigit() or len(node.text or "") > 4:
+    if node.kind != "scalar" or not re.fullmatch(r"[0-9]{1,4}", node.text or ""):
         loader.wrong(f"{origin}:{node.line}", f"{node.text!r} is not a number of devices", "digits, such as 8")
         return None
     return int(node.text or "0")
