@@ -189,17 +189,18 @@ def test_target_that_is_required_but_was_never_there(root: Path, tmp_path: Path,
 
 
 def test_rollback_goes_on_past_a_target_that_is_gone(root: Path, middle: Path, tuner: Tuner) -> None:
+    """Skipped and named (10), so that hardware which never comes back does not block every later rollback."""
     first = tree(root)
     assert tuner("apply", "--root", root, "--profile", middle).code == 0
     lost = root / "proc/sys/net/core/rmem_max"
     lost.unlink()
     result = tuner("rollback", "--root", root)
-    assert result.code == 21
+    assert result.code == 10
     assert "net.core.rmem_max" in result.out
+    assert "gone" in result.out
     lost.write_text("212992\n")
-    assert {path: held for path, held in tree(root).items() if path != "etc/tuner"} == first
-    assert tuner("rollback", "--root", root).code == 0
     assert tree(root) == first
+    assert tuner("rollback", "--root", root).code == 64, "nothing is live any more"
 
 
 def test_value_changed_by_somebody_else_is_left(root: Path, middle: Path, tuner: Tuner) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tuner.errors import TunerError
 from tuner.host import Host
 from tuner.journal import Journal, Line
 from tuner.knobs import BY_NAME
@@ -51,10 +52,10 @@ def apply(
     report = Report()
     _make_all(run, report, todo, stop, keep=keep, progress=progress)
     if again and report.outcomes and not report.reason:
-        astray = moved(host, snapshot, {place_of(o) for o in report.outcomes})
-        if astray:
-            mending = [c for c in again().changes if c.at in astray and not c.held]
-            _make_all(run, report, mending, stop, keep=keep, progress=progress)
+        try:
+            _make_all(run, report, _astray(run, report, snapshot, again), stop, keep=keep, progress=progress)
+        except TunerError as error:
+            report.reason = str(error)
     report.reason = report.reason or (f"stopped by {stop.name}" if stop.name else "")
     report.generation = run.generation
     if not report.reason:
@@ -65,6 +66,12 @@ def apply(
     if report.reason:
         _undo_own(run, report, snapshot)
     return report
+
+
+def _astray(run: Run, report: Report, snapshot: Snapshot, again: Callable[[], Plan]) -> list[Change]:
+    """Changes for settings that were as wanted and that a write of this run moved."""
+    places = moved(run.host, snapshot, {place_of(o) for o in report.outcomes})
+    return [c for c in again().changes if c.at in places and not c.held] if places else []
 
 
 def _make_all(run: Run, report: Report, changes: list[Change], stop: Stop, *, keep: bool, progress: Progress) -> None:

@@ -9,7 +9,7 @@ from tuner.host.after import act
 from tuner.journal import At, Entry, Generation, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
-from tuner.model import Outcome, Reading, Seen, Value, plain, reading_from_plain, same
+from tuner.model import Absent, Outcome, Reading, Seen, Unreadable, Value, plain, reading_from_plain, same
 from tuner.plan import named_fields, read
 from tuner.run import Report, Run, Snapshot, aside, moved, moved_line, place_of, put_back
 
@@ -123,8 +123,7 @@ def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
         return Outcome(*entry.at, entry.left, entry.left, "refused", "this version has no such knob")
     found = read(run.host, knob, entry.at[1])
     if not isinstance(found, Seen):
-        gone = not isinstance(found, Seen) and found.why
-        return Outcome(*entry.at, entry.left, entry.left, "refused", f"cannot be read: {gone}")
+        return _out_of_reach(entry, found)
     now = found.value
     if now == entry.before:
         return Outcome(*entry.at, now, now, "unchanged")
@@ -138,6 +137,13 @@ def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
     outcome = _restored(entry, now, after, failure)
     run.record(outcome)
     return outcome
+
+
+def _out_of_reach(entry: Entry, found: Absent | Unreadable) -> Outcome:
+    """A target that is gone has nothing to be given back; one that cannot be read is not restored."""
+    if isinstance(found, Absent):
+        return Outcome(*entry.at, entry.left, entry.left, "not ours any more", f"gone: {found.why}")
+    return Outcome(*entry.at, entry.left, entry.left, "refused", f"cannot be read: {found.why}")
 
 
 def _restored(entry: Entry, now: Value, after: Reading, failure: str) -> Outcome:
