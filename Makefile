@@ -7,7 +7,7 @@ RUN = $(BIN)/python -m pytest -n auto --dist loadgroup
 .PHONY: demo test fast clean
 
 demo: $(VENV)/core
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh tests/demo.sh .demo
+	@$(BIN)/tuner demo
 
 test: $(VENV)/test
 	$(RUN)
@@ -25,4 +25,4 @@ $(VENV)/test: $(VENV)/core pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .demo
+	rm -rf $(VENV)

@@ -4,7 +4,8 @@ mi300x-cx7 is a server with 8 AMD Instinct MI300X and 8 ConnectX-7. No public li
 together from Linux (drivers/gpu/drm/amd: files, modes, texts), AMD's documents and public dumps (PCI addresses and
 unique ids: ROCm/k8s-device-plugin testdata/topo-mi300-cpx, issue 157). What no source tells is left out, so that
 tuner says "not recorded" instead of believing it. What a kernel has apart from devices comes from plain-vm, a recorded
-Debian guest, with the values of a large Ubuntu 22.04 server. `overlay(NAME)` is what a fault changes in this host.
+Debian guest, with the values of a large Ubuntu 22.04 server. Its faults are overlays: `overlay(NAME)` is what one
+changes in this host.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from tuner.host import manifest
 from tuner.host.manifest import Entry
+from tuner.sim import faults
 
 # fmt: off
 NAME, KERNEL = "mi300x-cx7", "6.8.0-60-generic"
@@ -121,16 +123,17 @@ HWMON = {"name": "amdgpu", "freq1_label": "sclk", "freq2_label": "mclk", "power1
          "temp3_label": "mem", "temp3_crit": 105000, "temp3_emergency": 115000}
 RULES = """\
   # The driver's answers (Linux drivers/gpu/drm/amd/pm/swsmu/smu13/smu_v13_0_6_ppt.c and amdgpu_pm.c).
-  /sys/devices/pci*/power_dpm_force_performance_level: {is: word, words: [auto, manual, perf_determinism], errno: EINVAL}
-  /sys/devices/pci*/pp_od_clk_voltage: {is: refuse, errno: EINVAL}
+  /sys/devices/pci*/power_dpm_force_performance_level: {is: od_table, sclk: [500, 2100], mclk: [900, 1300]}
+  /sys/devices/pci*/pp_od_clk_voltage: {is: od_table, sclk: [500, 2100], mclk: [900, 1300]}
   /sys/devices/pci*/pp_dpm_*clk: {is: refuse, errno: EINVAL}
-  /sys/devices/pci*/pm_policy/*: {is: refuse, errno: EINVAL}
+  /sys/devices/pci*/pm_policy/*: {is: starred}
   /sys/devices/pci*/thermal_throttling_logging: {is: refuse, errno: EINVAL}
   /sys/devices/pci*/current_*_partition: {is: refuse, errno: EBUSY}
-  /sys/devices/pci*/hwmon/hwmon*/power1_cap: {is: int, low: 1000000, high: 750000000}
+  /sys/devices/pci*/hwmon/hwmon*/power1_cap: {is: int, low: 1000000, high: 750000000, step: 1000000}
   /sys/devices/pci*/net/*/mtu: {is: int, low: 68, high: 9978}
   /sys/devices/system/cpu/cpufreq/policy*/scaling_governor: {is: word, words: [conservative, ondemand, userspace, powersave, performance, schedutil], errno: EINVAL}
-  /sys/devices/system/cpu/cpufreq/*boost: {is: int, low: 0, high: 1}
+  /sys/devices/system/cpu/cpufreq/boost: [{is: int, low: 0, high: 1}, {is: alias, path: /sys/devices/system/cpu/cpufreq/policy*/boost}]
+  /sys/devices/system/cpu/cpufreq/policy*/boost: {is: int, low: 0, high: 1}
   /sys/devices/system/cpu/cpu*/cpuidle/state*/disable: {is: int, low: 0, high: 1}
 """  # noqa: E501 a rule is one line
 SWAPPED = {"room: 440": "room: 200000", "room: 0": "room: 400", "to: 67584": "to: 90112", "the guest": "plain-vm",
@@ -143,6 +146,13 @@ FAULTS = {
     "cpx": "CPX, but DRM has 64 minors and the BMC takes one: 63 of 64 partitions",
     "ast-absent": "no BMC display: card numbers start at 0",
     "old-ifwi": "firmware that knows no determinism and no limit of the memory clock",
+}
+FAULT_RULES = {
+    "old-ifwi": """\
+    rules:
+      /sys/devices/pci*/power_dpm_force_performance_level: {is: od_table, sclk: [500, 2100], determinism: commit}
+      /sys/devices/pci*/pp_od_clk_voltage: {is: od_table, sclk: [500, 2100], determinism: commit}
+""",
 }
 # fmt: on
 
@@ -259,7 +269,9 @@ def _kernel(tree: Tree, plain: Mapping[str, Entry]) -> None:
     rules = plain["/.tuner-host/kernel.yaml"].data.decode().partition("faults:")[0]
     for old, new in SWAPPED.items():
         rules = rules.replace(old, new)
-    tree.file("/.tuner-host/kernel.yaml", (rules + RULES).rstrip("\n"), 0o644)
+    offered = (f'  {name}:\n    about: "{what}"\n    overlay: true\n' for name, what in FAULTS.items())
+    laid = "".join(o + FAULT_RULES.get(name, "    rules: {}\n") for name, o in zip(FAULTS, offered, strict=True))
+    tree.file("/.tuner-host/kernel.yaml", f"{rules}{RULES}faults:\n{laid}".rstrip("\n"), 0o644)
     tree.file("/.tuner-host/host.yaml", HOST, 0o644)
 
 
@@ -523,9 +535,12 @@ def _linked(homes: list[int], one: int, other: int) -> bool:
 
 def _node(tree: Tree, node: int, gpu_id: int, values: Mapping[str, int], bank: Mapping[str, int]) -> None:
     folder = f"{KFD}/nodes/{node}"
-    tree.folder(folder, ["caches", "io_links", "p2p_links"])  # there, but only what follows is recorded
     _properties(tree, f"{folder}/properties", {key: values.get(key, 0) for key in NODE_KEYS.split()})
-    tree.files(folder, {"gpu_id": gpu_id, "name": "ip discovery" if gpu_id else ""})
+    tree.file(f"{folder}/gpu_id", gpu_id)
+    if node > 1 + len(GPUS):  # of most partitions no more is recorded, nor a listing: it would be the longest part
+        return
+    tree.folder(folder, ["caches", "io_links", "p2p_links"])  # there, but only what follows is recorded
+    tree.file(f"{folder}/name", "ip discovery" if gpu_id else "")
     keys = ("heap_type", "size_in_bytes", "flags", "width", "mem_clk_max")
     _properties(tree, f"{folder}/mem_banks/0/properties", {key: bank.get(key, 0) for key in keys})
 
@@ -553,15 +568,35 @@ def _listings(tree: Tree) -> None:
 
 
 def overlay(fault: str) -> dict[str, Entry]:
-    """What a fault changes: entries that replace those of the plain host; `absent` takes away what lies below too."""
+    """What a fault changes: entries that replace those of the plain host; `absent` takes away what lies below too.
+
+    A listing that follows from what comes and goes is left out.
+    """
     plain, other = build(Variant()), build(Variant(fault))
-    gone = set(plain) - set(other)
-    lost = {path for path in gone if posixpath.dirname(path) not in gone}
-    changed = {path: entry for path, entry in other.items() if plain.get(path) != entry}
-    return {**changed, **dict.fromkeys(lost, Entry("absent"))}
+    kept = {above for path, entry in other.items() if entry.kind != "absent" for above in _above(path)}
+    changed = {p: e for p, e in other.items() if plain.get(p) != e and (e.kind != "dir" or p not in plain)}
+    for path in set(plain) - set(other):
+        changed[next(above for above in _above(path) if posixpath.dirname(above) in kept)] = Entry("absent")
+    merged = faults.merge(plain, changed)
+    return changed | {path: entry for path, entry in other.items() if merged.get(path) != entry}
+
+
+def _above(path: str) -> list[str]:
+    """The path itself, its directory, and so on up to /."""
+    found = [path]
+    while found[-1] != "/":
+        found.append(posixpath.dirname(found[-1]))
+    return found
+
+
+def whole() -> dict[str, Entry]:
+    """The host with the overlays of all its faults."""
+    texts = {name: manifest.render(overlay(name)) for name in FAULTS}
+    overlays = {f"{faults.OVERLAYS}/{name}": Entry("file", 0o644, text.encode()) for name, text in texts.items()}
+    return {**build(Variant()), **overlays}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] != [NAME] or sys.argv[2:] not in ([], *([fault] for fault in FAULTS)):
-        sys.exit(f"usage: python -m tests.make_hosts {NAME} [{'|'.join(FAULTS)}]")
-    print(manifest.render(overlay(sys.argv[2]) if sys.argv[2:] else build(Variant())), end="")
+    if sys.argv[1:] != [NAME]:
+        sys.exit(f"usage: python -m tests.make_hosts {NAME}")
+    print(manifest.render(whole()), end="")

@@ -190,7 +190,7 @@ def test_node_and_total_of_one_pool(root: Path, tmp_path: Path, bad: Callable[..
 
 def test_two_patterns_that_meet(root: Path, tmp_path: Path, bad: Callable[..., str]) -> None:
     profile = write_profile(tmp_path / "p.yaml", 'hugepages: {"node*/2MB": 1, "*/2MB": 2}')
-    assert "also matches" in bad("apply", "--root", root, "--profile", profile)
+    assert "is matched by */2MB and by node*/2MB" in bad("apply", "--root", root, "--profile", profile)
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "socket", "missing", "loop", "below a file", "device"])

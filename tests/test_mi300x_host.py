@@ -21,6 +21,7 @@ from tests.make_hosts import Variant
 from tuner.host import Host, Unrecorded, manifest, open_host
 from tuner.host.manifest import Entry
 from tuner.idle import busy
+from tuner.sim import faults, store
 
 DEVICES = "/sys/bus/pci/devices"
 NODES = "/sys/class/kfd/kfd/topology/nodes"
@@ -60,13 +61,13 @@ def missing(host: Host, path: str) -> bool:
 
 def test_the_manifest_is_what_the_generator_gives() -> None:
     text = (HOSTS / "mi300x-cx7.host").read_text(encoding="utf-8")
-    assert text == manifest.render(make_hosts.build(Variant()))
+    assert text == manifest.render(make_hosts.whole())
 
 
 def test_it_is_marked_synthetic_and_stays_readable() -> None:
     text = (HOSTS / "mi300x-cx7.host").read_text(encoding="utf-8")
     assert "|synthetic: true" in text.split("file 0644 /.tuner-host/kernel.yaml")[0]
-    assert text.count("\n") < 21000
+    assert text.count("\n") < 25000
     assert len(text) < 1_500_000
 
 
@@ -309,6 +310,16 @@ def test_kernel_files_answer_as_the_hardware_does(copy_host: Callable[..., Path]
     assert host.text("/sys/devices/system/cpu/cpufreq/policy191/scaling_governor") == "performance\n"
     cap = f"{DEVICES}/{GPUS[0]}/hwmon/hwmon11/power1_cap"
     assert _errno(host, cap, "751000000") == errno.EINVAL
+    assert _errno(host, cap, "699999999") == 0
+    assert host.text(cap) == "699000000\n", "the driver knows whole watts"
+    boost = "/sys/devices/system/cpu/cpufreq"
+    assert _errno(host, f"{boost}/policy5/boost", "0") == 0
+    assert [host.text(f"{boost}/{name}boost") for name in ("policy5/", "policy6/", "")] == ["0\n", "1\n", "1\n"]
+    assert _errno(host, f"{boost}/boost", "0") == 0
+    assert {host.text(f"{boost}/policy{n}/boost") for n in range(192)} == {"0\n"}
+    policy = f"{DEVICES}/{GPUS[0]}/pm_policy/soc_pstate"
+    assert _errno(host, policy, "2") == 0
+    assert host.text(policy) == "0 : soc_pstate_default\n1 : soc_pstate_0\n2 : soc_pstate_1*\n3 : soc_pstate_2\n"
     pool = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
     assert _errno(host, pool, "100000") == 0
     assert host.text(pool) == "100000\n"
@@ -342,12 +353,111 @@ def _nodes(entries: dict[str, Entry]) -> int:
 
 @pytest.mark.parametrize("fault", make_hosts.FAULTS)
 def test_an_overlay_laid_over_the_plain_host_is_the_faulty_one(fault: str) -> None:
-    plain, over = make_hosts.build(Variant()), make_hosts.overlay(fault)
+    over = make_hosts.overlay(fault)
     gone = {path for path, entry in over.items() if entry.kind == "absent"}
-    left = {p: e for p, e in plain.items() if not any(p == g or p.startswith(f"{g}/") for g in gone)}
-    merged = {**left, **{path: entry for path, entry in over.items() if path not in gone}}
+    merged = faults.merge(make_hosts.build(Variant()), over)
+    other = make_hosts.build(Variant(fault))
     assert over
-    assert merged == make_hosts.build(Variant(fault))
+    assert {path: entry for path, entry in merged.items() if path not in gone} == other
+    assert not gone & set(other)
+
+
+@pytest.fixture(scope="module")
+def faulty(masters: Callable[..., Path]) -> Callable[[str], Host]:
+    """The host with a fault, only read."""
+    return lambda fault: open_host(str(masters("mi300x-cx7", fault)))
+
+
+def _shown(host: Host) -> list[str]:
+    """Cards whose directory has a level file."""
+    cards = [n for n in host.list("/sys/class/drm") if n.removeprefix("card").isdigit()]
+    return sorted((n for n in cards if host.exists(f"/sys/class/drm/{n}/device/{LEVEL}")), key=lambda n: int(n[4:]))
+
+
+def test_a_lost_gpu_is_nowhere(faulty: Callable[[str], Host]) -> None:
+    """Not on the bus, in no class, without device nodes or a node of the topology; its NIC and switch stay."""
+    host, left = faulty("gpu-lost"), [a for a in GPUS if a != "0000:c7:00.0"]
+    assert addresses(host, "0x1002 0x74a1") == left
+    assert [a for a in host.list("/sys/bus/pci/drivers/amdgpu") if a.startswith("0000:")] == left
+    assert _shown(host) == [f"card{n}" for n in (1, 9, 17, 25, 33, 41, 57)]
+    gone = ("/sys/class/drm/card49", "/sys/class/drm/renderD176", "/dev/dri/card49", "/dev/dri/renderD176")
+    assert all(missing(host, path) for path in (*gone, f"{DEVICES}/0000:c7:00.0/{LEVEL}", f"{NODES}/9/properties"))
+    assert host.list(NODES) == [str(n) for n in range(9)]
+    assert addresses(host, "0x15b3 0x1021")[6] == "0000:c8:00.0"
+    assert len(host.list("/sys/class/hwmon")) == len(host.list("/sys/class/infiniband")) - 3
+
+
+def test_a_reset_is_eperm_on_read_and_write_of_what_asks_the_firmware(faulty: Callable[[str], Host]) -> None:
+    host = faulty("gpu-in-reset")
+    for address in GPUS:
+        for name in (LEVEL, "pp_od_clk_voltage", "pp_dpm_sclk", "gpu_metrics"):
+            with pytest.raises(PermissionError) as caught:
+                host.read(f"{DEVICES}/{address}/{name}")
+            assert caught.value.errno == errno.EPERM
+        assert _errno(host, f"{DEVICES}/{address}/{LEVEL}", "auto") == errno.EPERM
+        assert host.text(f"{DEVICES}/{address}/current_compute_partition") == "SPX\n"
+
+
+def test_a_guest_sees_virtual_functions_without_power_files(faulty: Callable[[str], Host]) -> None:
+    host = faulty("vf")
+    assert addresses(host, "0x1002 0x74b5") == GPUS
+    assert addresses(host, "0x1002 0x74a1") == []
+    assert _shown(host) == []
+    names = (LEVEL, "pp_od_clk_voltage", "hwmon", "pm_policy", "pp_dpm_sclk")
+    assert all(missing(host, f"{DEVICES}/{GPUS[0]}/{name}") for name in names)
+    assert properties(host, 2)["device_id"] == 0x74B5
+
+
+def test_cpx_has_63_nodes_and_no_last_render_node(faulty: Callable[[str], Host]) -> None:
+    host = faulty("cpx")
+    assert host.list(NODES) == sorted(str(n) for n in range(65))
+    assert {properties(host, n)["simd_count"] for n in range(2, 65)} == {152}
+    assert [properties(host, n)["drm_render_minor"] for n in range(2, 65)] == list(range(128, 191))
+    with pytest.raises(Unrecorded):  # there are links, 63 for each, but they are not recorded
+        host.list(f"{NODES}/2/io_links")
+    assert [properties(host, n)["location_id"] for n in (2, 9, 10, 64)] == [0x0500, 0x0507, 0x2700, 0xE506]
+    assert missing(host, "/dev/dri/renderD191")
+    assert host.text(f"{DEVICES}/{GPUS[0]}/current_compute_partition") == "CPX\n"
+
+
+def test_without_a_bmc_every_card_moves_down_by_one(faulty: Callable[[str], Host]) -> None:
+    host = faulty("ast-absent")
+    assert _shown(host) == [f"card{n}" for n in (0, 8, 16, 24, 32, 40, 48, 56)]
+    assert [real(host, f"/sys/class/drm/card{8 * n}/device")[-12:] for n in range(8)] == GPUS
+    assert all(missing(host, p) for p in (f"{DEVICES}/0000:2a:00.0", "/sys/class/drm/card0-VGA-1", "/dev/dri/card192"))
+
+
+def test_old_firmware_takes_the_word_and_refuses_its_commit(copy_host: Callable[..., Path]) -> None:
+    host = open_host(str(copy_host("mi300x-cx7", "old-ifwi")))
+    device = f"{DEVICES}/{GPUS[3]}"
+    assert _errno(host, f"{device}/{LEVEL}", "perf_determinism") == 0
+    assert _errno(host, f"{device}/pp_od_clk_voltage", "m 1 1100") == errno.EINVAL
+    assert _errno(host, f"{device}/pp_od_clk_voltage", "s 1 1900") == 0
+    assert _errno(host, f"{device}/pp_od_clk_voltage", "c") == errno.EINVAL
+    assert host.text(f"{device}/pp_od_clk_voltage") == "OD_SCLK:\n0: 500Mhz\n1: 2100Mhz\n"
+
+
+def test_a_gpu_is_lost_and_comes_back_while_the_others_are_in_use(copy_host: Callable[..., Path]) -> None:
+    root = copy_host("mi300x-cx7")
+    host, before = open_host(str(root)), tree(root)
+    for address in GPUS:
+        for name, text in ((LEVEL, "perf_determinism"), ("pp_od_clk_voltage", "s 1 1900"), ("pp_od_clk_voltage", "c")):
+            assert _errno(host, f"{DEVICES}/{address}/{name}", text) == 0
+    store.break_copy(str(root), "gpu-lost")
+    broken = open_host(str(root))
+    assert missing(broken, f"{DEVICES}/0000:c7:00.0")
+    assert broken.text(f"{DEVICES}/0000:a7:00.0/{LEVEL}") == "perf_determinism\n"
+    assert "1: 1900Mhz" in broken.text(f"{DEVICES}/0000:a7:00.0/pp_od_clk_voltage")
+    store.mend_copy(str(root))
+    mended = open_host(str(root))
+    levels = [mended.text(f"{DEVICES}/{address}/{LEVEL}") for address in GPUS[5:]]
+    assert levels == ["perf_determinism\n", "auto\n", "perf_determinism\n"]
+    for address in GPUS:
+        assert _errno(mended, f"{DEVICES}/{address}/{LEVEL}", "auto") == 0
+    staged = f".tuner-host/state/od_table-{GPUS[6]}"
+    after = tree(root)
+    assert staged not in after, "a device that goes takes along what its driver had staged"
+    assert {p: e for p, e in after.items() if not p.startswith(".tuner-host/state")} == before
 
 
 def test_a_lost_gpu_leaves_the_numbers_of_the_others() -> None:

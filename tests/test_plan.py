@@ -571,7 +571,8 @@ def test_a_bound_on_a_word_is_bad_input_before_anything_is_written(root: Path, t
     profile = write_profile(tmp_path / "p.yaml", "sysctl: {kernel.domainname: {at_least: 10}}")
     before = tree(root)
     assert tuner("apply", "--profile", profile, "--root", root).code == Exit.BAD_INPUT
-    assert {p for p, was in before.items() if tree(root).get(p) != was} == set()
+    after = tree(root)
+    assert {p for p, was in before.items() if after.get(p) != was} == set()
 
 
 def test_a_bound_on_the_half_of_a_couple_that_is_not_in_force_is_not_met(planned: Callable[..., Result]) -> None:

@@ -26,10 +26,10 @@ OLDEST = (3, 10)
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "model", "shipped", "fastyaml"),
-    ("host", "sim", "pci"),
+    ("host", "sim", "pci", "pci_names", "hardware", "scrub"),
     ("knobs",),
     ("profile", "journal", "ledger", "persist", "plan"),
-    ("run", "apply", "undo", "lock", "off", "applied", "idle", "planfile"),
+    ("run", "apply", "undo", "lock", "off", "applied", "idle", "planfile", "detect", "capture"),
     ("documents", "render"),
     ("cli", "__main__"),
 )

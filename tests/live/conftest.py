@@ -122,7 +122,7 @@ class Machine:
         return {name: content(place.path) for name, place in self.places.items()}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kept() -> Iterator[Mapping[str, str]]:
     """One run at a time on this machine; values and folders as found, given back at the end."""
     if os.geteuid() != 0:

@@ -19,7 +19,7 @@ MODULES = {
     "plan": "change", "apply": "change", "rollback": "change", "verify": "look", "status": "look", "explain": "look",
     "history": "look", "list_hosts": "hosts", "copy": "hosts", "off": "switch", "on": "switch",
     "list_profiles": "profiles", "show": "profiles", "lint": "profiles", "diff": "profiles", "init": "profiles",
-    "schema": "profiles",
+    "schema": "profiles", "detect": "inventory", "capture": "inventory", "demo": "demo",
 }  # fmt: skip
 """Which module of tuner.cli has the function of a verb: imported when the verb is called, not before."""
 
@@ -80,6 +80,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     copy.add_argument("name", metavar="NAME", help="a host of `tuner host list`, or a manifest file")
     copy.add_argument("directory", metavar="DIR", help="a directory that is not there yet, or empty")
     copy.add_argument("--fault", action="append", default=[], metavar="FAULT", help="a fault of that host; repeatable")
+    _verb(verbs, "detect", "detect", "GPUs, NICs, PCI switches, NUMA nodes, rails, and which profile fits")
+    capture = _verb(verbs, "capture", "capture", "record this host as one text file, scrubbed")
+    capture.add_argument("file", metavar="FILE", help="a file that is not there yet")
+    capture.add_argument("--no-scrub", action="store_true", help="keep serials, addresses and names")
+    _verb(verbs, "demo", "demo", "the whole cycle on a copy of a recorded MI300X node", root=False)
     _profiles(verbs)
     off = _verb(verbs, "off", "off", "stop everything that runs by itself; an operator's apply still runs")
     off.add_argument("--why", required=True, metavar="TEXT")

@@ -70,7 +70,7 @@ class Host:
 
     def writable(self, path: str) -> bool:
         """Whether a write could work at all: a write bit, and a file system that is not mounted read-only."""
-        if self.kind == "live" and os.statvfs(path).f_flag & os.ST_RDONLY:
+        if self.kind == "live" and self.tree.read_only(path):
             return False
         return bool(stat.S_IMODE(self.stat(path).st_mode) & 0o222)
 

@@ -128,6 +128,17 @@ class Tree:
             except FileNotFoundError:
                 raise Lost(real) from None
 
+    def read_only(self, path: str) -> bool:
+        """Whether the file system that holds the path is mounted read-only."""
+        if self.native:
+            return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+        with self.at(path) as (handle, name, _):
+            opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            try:
+                return bool(os.statvfs(opened).f_flag & os.ST_RDONLY)
+            finally:
+                os.close(opened)
+
     def link(self, path: str) -> str:
         """The text of a symbolic link; OSError EINVAL where the path is none."""
         if self.native:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.knobs.amdgpu import AmdgpuClock
 from tuner.knobs.base import Knob
 from tuner.knobs.cmdline import Cmdline
 from tuner.knobs.cpu import Cpu
@@ -18,6 +19,7 @@ KNOBS: tuple[Knob, ...] = (
     Sysctl(),
     SysctlPair(),
     Cpu(),
+    AmdgpuClock(),
     Hugepages(),
     Limits(),
     Service(),

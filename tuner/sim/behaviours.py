@@ -6,97 +6,12 @@ its result as the bytes of files.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
-from tuner.host.tree import Tree, fault
-
-Rule = Mapping[str, Any]
-NUMBER = re.compile(r"\s*(-?(?:0[xX][0-9a-fA-F]+|\d+))(?=\s|$)")
-
-
-class World:
-    """The files of the recorded host, and the state that its devices keep apart from them."""
-
-    def __init__(self, tree: Tree, state: str) -> None:
-        self.tree, self.state = tree, state
-
-    def get(self, path: str) -> str:
-        """The text of a kernel file; '' for one that has a write bit only."""
-        try:
-            return self.tree.read(path).decode("utf-8", "surrogateescape")
-        except PermissionError:
-            return ""
-
-    def has(self, path: str) -> bool:
-        """Whether the file is there."""
-        try:
-            self.tree.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
-
-    def set(self, path: str, text: str) -> None:
-        """Puts `text` into an existing file, one that only the kernel may write included."""
-        with self.tree.at(path) as (handle, name, _):
-            mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode & 0o7777
-            if not mode & 0o200:
-                os.chmod(name, mode | 0o200, dir_fd=handle)
-            opened = os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
-            with os.fdopen(opened, "wb") as file:
-                file.write(text.encode("utf-8", "surrogateescape"))
-            if not mode & 0o200:
-                os.chmod(name, mode, dir_fd=handle)
-
-    def stage(self, name: str) -> None:
-        """Remembers a state that no file shows."""
-        with contextlib.suppress(FileExistsError):
-            self.tree.mkdir(self.state)
-        self.tree.put(f"{self.state}/{name}", b"", 0o644)
-
-    def commit(self, name: str) -> bool:
-        """Whether that state was staged; it is gone afterwards."""
-        try:
-            self.tree.unlink(f"{self.state}/{name}")
-        except FileNotFoundError:
-            return False
-        with contextlib.suppress(OSError):
-            self.tree.rmdir(self.state)
-        return True
-
-
-class Behaviour(NamedTuple):
-    """A function and the parameters it needs and takes."""
-
-    run: Callable[[World, Rule, str, str, str], None]
-    needs: frozenset[str] = frozenset()
-    takes: frozenset[str] = frozenset()
-
-
-def parse_number(text: str, path: str) -> int:
-    """A number as the kernel parses it; OSError EINVAL for what is none.
-
-    /proc/sys: base 0, octal for a leading zero, blanks before, and what follows a blank is not looked at
-    (kernel/sysctl.c, proc_get_long). /sys: decimal and nothing but a newline around it (lib/kstrtox.c).
-    """
-    if path.startswith("/sys/"):
-        if not re.fullmatch(r"\d{1,20}\n?", text):
-            raise fault(errno.EINVAL, path)
-        return int(text)
-    match = NUMBER.match(text)
-    if match is None:
-        raise fault(errno.EINVAL, path)
-    word = match.group(1)
-    digits = word.lstrip("-")
-    base = 16 if digits[:2].lower() == "0x" else 8 if digits[0] == "0" else 10
-    try:
-        return int(word, base)
-    except ValueError:
-        raise fault(errno.EINVAL, path) from None
+from tuner.host.tree import fault
+from tuner.sim import amdgpu
+from tuner.sim.world import Behaviour, Rule, World, parse_number
 
 
 def _ranged(rule: Rule, number: int, path: str) -> int:
@@ -118,8 +33,9 @@ def raw(world: World, rule: Rule, path: str, written: str, before: str) -> None:
 
 
 def integer(world: World, rule: Rule, path: str, written: str, before: str) -> None:
-    """One number between `low` and `high`; decimal when read."""
-    world.set(path, f"{_ranged(rule, parse_number(written, path), path)}\n")
+    """One number between `low` and `high`, rounded down to a multiple of `step`; decimal when read."""
+    number, step = parse_number(written, path), max(rule.get("step", 1), 1)
+    world.set(path, f"{_ranged(rule, number // step * step, path)}\n")
 
 
 def pow2(world: World, rule: Rule, path: str, written: str, before: str) -> None:
@@ -154,8 +70,9 @@ def word(world: World, rule: Rule, path: str, written: str, before: str) -> None
 
 
 def alias(world: World, rule: Rule, path: str, written: str, before: str) -> None:
-    """The same value also shows in the file `path`."""
-    world.set(rule["path"], world.get(path))
+    """The same value also shows in the file `path`, or in all that match it."""
+    for other in world.find(rule["path"]) if "*" in rule["path"] else [rule["path"]]:
+        world.set(other, world.get(path))
 
 
 def zeroes(world: World, rule: Rule, path: str, written: str, before: str) -> None:
@@ -245,7 +162,7 @@ def _show(world: World, folder: str, pages: int, used: int) -> None:
 BEHAVIOURS: dict[str, Behaviour] = {
     "text": Behaviour(text),
     "raw": Behaviour(raw),
-    "int": Behaviour(integer, takes=frozenset({"low", "high", "errno"})),
+    "int": Behaviour(integer, takes=frozenset({"low", "high", "errno", "step"})),
     "pow2": Behaviour(pow2, takes=frozenset({"low", "high", "errno"})),
     "vector": Behaviour(vector, frozenset({"length"}), frozenset({"low", "high", "errno"})),
     "word": Behaviour(word, takes=frozenset({"words", "errno"})),
@@ -256,4 +173,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "ignore": Behaviour(ignore),
     "trigger": Behaviour(trigger, frozenset({"name"})),
     "pool": Behaviour(pool, frozenset({"size_kB", "room"}), frozenset({"fragmented", "used", "default_kB"})),
+    "starred": Behaviour(amdgpu.starred),
+    "od_table": Behaviour(amdgpu.od_table, frozenset({"sclk"}), frozenset({"mclk", "determinism", "busy"})),
 }

@@ -7,23 +7,23 @@
       refuses-rmem: {about: "...", rules: {/proc/sys/net/core/rmem_max: {is: refuse, errno: EINVAL}}}
 
 A path may be an fnmatch pattern; a plain path beats a pattern. A fault that was chosen when the host was copied
-(`/.tuner-host/faults`, a name per line) lays its rules over the plain ones. A kernel file without a rule takes what is
-written, stripped, with the separators it has and a newline.
+(`/.tuner-host/faults`, a name per line) lays its rules over the plain ones; what else it changes is in faults.py. A
+kernel file without a rule takes what is written, stripped, with the separators it has and a newline.
 """
 
 from __future__ import annotations
 
 import errno
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from tuner import fastyaml
 from tuner.errors import Problem, TunerError, bad_input
 from tuner.host.tree import Tree
-from tuner.sim.behaviours import BEHAVIOURS, World
+from tuner.sim.behaviours import BEHAVIOURS
+from tuner.sim.faults import faults_of, load_document
+from tuner.sim.world import Rule, World
 
-Rule = Mapping[str, Any]
 HINT = "PATH: {is: BEHAVIOUR, ...}; compare with the shipped hosts"
 
 
@@ -35,8 +35,9 @@ class Engine:
         where = f"{tree.root}{mark}/kernel.yaml"
         document = _document(tree, f"{mark}/kernel.yaml", where)
         self.layers: list[dict[str, list[Rule]]] = []
+        known = faults_of(document, where)
         for fault in reversed(active_faults(tree, mark)):
-            overlay = faults_of(document, where).get(fault)
+            overlay = known.get(fault)
             if overlay is None:
                 raise bad_input(where, f"no such fault: {fault}", "tuner host list names the faults of each host")
             self.layers.append(_chains(overlay.get("rules", {}), f"{where} fault {fault}"))
@@ -62,25 +63,6 @@ def active_faults(tree: Tree, mark: str) -> list[str]:
         return tree.read(f"{mark}/faults").decode("utf-8").split()
     except FileNotFoundError:
         return []
-
-
-def faults_of(document: Mapping[str, Any], where: str) -> dict[str, Mapping[str, Any]]:
-    """The faults that a kernel.yaml offers, by name."""
-    faults = document.get("faults") or {}
-    if not isinstance(faults, dict) or not all(isinstance(f, dict) for f in faults.values()):
-        raise bad_input(where, "faults is not a mapping of mappings", "NAME: {about: ..., rules: {...}}")
-    return faults
-
-
-def load_document(text: str, where: str) -> dict[str, Any]:
-    """A kernel.yaml as a mapping; TunerError for what is none."""
-    try:
-        document = fastyaml.load(text) or {}
-    except fastyaml.Error as error:
-        raise bad_input(where, f"not YAML: {error}".replace("\n", " "), "compare with the shipped hosts") from None
-    if not isinstance(document, dict) or set(document) - {"rules", "faults"}:
-        raise bad_input(where, "only rules and faults are known at the top", "compare with the shipped hosts")
-    return document
 
 
 def _document(tree: Tree, path: str, where: str) -> dict[str, Any]:
@@ -133,14 +115,22 @@ def _number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_number, value)) and 0 < value[0] < value[1]
+
+
 TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
-        ("low", "high", "to", "length", "room", "used", "fragmented", "size_kB", "default_kB"), ("a number", _number)
+        ("low", "high", "to", "length", "room", "used", "fragmented", "size_kB", "default_kB", "step"),
+        ("a number", _number),
     ),
     "changed": ("true or false", lambda v: isinstance(v, bool)),
     "path": ("an absolute path", lambda v: isinstance(v, str) and v.startswith(("/proc/", "/sys/"))),
     "name": ("one plain word", lambda v: isinstance(v, str) and v.isidentifier()),
     "words": ("a list of words", lambda v: isinstance(v, list) and bool(v) and all(isinstance(w, str) for w in v)),
+    **dict.fromkeys(("sclk", "mclk"), ("two rising numbers of MHz", _range)),
+    "determinism": ("yes, level or commit", lambda v: v in ("yes", "level", "commit")),
+    "busy": ("EPERM or EBUSY", lambda v: v in ("EPERM", "EBUSY")),
     "errno": ("the name of an errno", lambda v: isinstance(v, str) and _is_errno(v)),
 }
 """What each parameter must be: (in words, the test)."""

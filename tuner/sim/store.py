@@ -1,10 +1,13 @@
-"""Making the tree of a recorded host out of its manifest."""
+"""Making the tree of a recorded host out of its manifest, and breaking a copy that is in use."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import posixpath
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tuner import fastyaml
 from tuner.errors import bad_input
@@ -12,10 +15,15 @@ from tuner.host import manifest as manifests
 from tuner.host.manifest import Entry, Manifest
 from tuner.host.recorded import MARK
 from tuner.host.tree import Tree
-from tuner.sim.engine import Engine, faults_of, load_document
+from tuner.sim import amdgpu
+from tuner.sim import faults as laid
+from tuner.sim.engine import Engine, active_faults
 
 ALWAYS = ("run", "var/lib")
 """Directories that every host has and tuner keeps its state in."""
+
+WHOLE = "manifest.whole"
+"""Beside the manifest of a copy with faults: the manifest without them."""
 
 
 def load(path: Path) -> Manifest:
@@ -27,33 +35,66 @@ def about(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """host.yaml of a manifest, and its faults with what each means."""
     entries = load(path).entries
     data = fastyaml.load(entries[f"/{MARK}/host.yaml"].data)
-    known = {name: str(fault.get("about", "")) for name, fault in _faults(entries, str(path)).items()}
+    known = {name: str(fault.get("about", "")) for name, fault in laid.of(entries, str(path)).items()}
     return {name: str(value) for name, value in data.items() if name != "name"}, known
-
-
-def _faults(entries: dict[str, Entry], where: str) -> dict[str, Any]:
-    rules = entries.get(f"/{MARK}/kernel.yaml")
-    return dict(faults_of(load_document(rules.data.decode("utf-8"), where), where)) if rules else {}
 
 
 def copy(path: Path, directory: str, faults: list[str]) -> None:
     """Writes the tree of a manifest below `directory`, with faults chosen; TunerError (bad input) if it cannot."""
     recorded = load(path)
-    known = _faults(recorded.entries, str(path))
-    for fault in faults:
-        if fault not in known:
-            raise bad_input(f"--fault {fault}", "this host has no such fault", f"known: {', '.join(known) or 'none'}")
-    _check_layout(recorded, str(path))
+    with_faults = manifests.of(laid.lay(recorded.entries, faults, str(path)))
+    _check_layout(with_faults, str(path))
     try:
         os.makedirs(directory, exist_ok=True)
         if os.listdir(directory):
             raise bad_input(directory, "is not empty", "give a directory that is not there yet")
-        _lay(recorded, directory, path.read_bytes(), faults)
+        _lay(with_faults, directory)
+        _describe(directory, path.read_bytes(), recorded.entries, with_faults.entries, faults)
     except (NotADirectoryError, FileExistsError):
         raise bad_input(directory, "is not a directory", "give a directory that is not there yet") from None
     except OSError as error:
         raise bad_input(directory, f"cannot be written: {error.strerror}", "check the path and the space") from None
     Engine(Tree(os.path.abspath(directory)), f"/{MARK}")
+
+
+def break_copy(root: str, *faults: str) -> None:
+    """Lays further faults over a copy in use: what the host loses goes, whatever was written there meanwhile."""
+    _change(root, [*active_faults(Tree(os.path.abspath(root)), f"/{MARK}"), *faults])
+
+
+def mend_copy(root: str) -> None:
+    """Takes all faults away from a copy in use: what they changed is as it was recorded, the rest stays as it is."""
+    _change(root, [])
+
+
+def _change(root: str, faults: list[str]) -> None:
+    place = Path(root, MARK, "manifest")
+    whole = Path(root, MARK, WHOLE)
+    plain = whole if whole.exists() else place
+    text, entries, old = plain.read_bytes(), load(plain).entries, load(place).entries
+    new = manifests.of(laid.lay(entries, faults, str(plain)))
+    _check_layout(new, str(plain))
+    stale = [path for path, entry in new.entries.items() if old.get(path) != entry]
+    gone = (set(old) | manifests.of(old).implied) - set(new.entries) - new.implied - {f"/{name}" for name in ALWAYS}
+    for path in sorted(gone, reverse=True) + [path for path in stale if new.entries[path].kind != "dir"]:
+        _drop(os.path.realpath(root), path)
+    _lay(manifests.of({path: new.entries[path] for path in stale}), root)
+    _describe(root, text, entries, new.entries, faults)
+    Engine(Tree(os.path.abspath(root)), f"/{MARK}")
+
+
+def _drop(root: str, path: str) -> None:
+    """Removes what is there; a device that goes takes along what its driver had staged."""
+    place = os.path.join(root, path[1:])
+    if os.path.realpath(os.path.dirname(place)) != os.path.dirname(place):
+        raise bad_input(place, "lies below a link now", "make a new copy: tuner host copy NAME DIR")
+    if os.path.isdir(place) and not os.path.islink(place):
+        shutil.rmtree(place)
+    else:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(place)
+    if posixpath.basename(path) == amdgpu.TABLE:
+        Path(root, MARK, "state", amdgpu.staged_name(posixpath.dirname(path))).unlink(missing_ok=True)
 
 
 def _check_layout(recorded: Manifest, where: str) -> None:
@@ -68,7 +109,7 @@ def _check_layout(recorded: Manifest, where: str) -> None:
             parent = os.path.dirname(parent)
 
 
-def _lay(recorded: Manifest, directory: str, text: bytes, faults: list[str]) -> None:
+def _lay(recorded: Manifest, directory: str) -> None:
     folders = sorted(path for path in recorded.implied | _kind(recorded, "dir") if path != "/")
     for folder in (*ALWAYS, *(path[1:] for path in folders)):
         os.makedirs(os.path.join(directory, folder), exist_ok=True)
@@ -82,11 +123,25 @@ def _lay(recorded: Manifest, directory: str, text: bytes, faults: list[str]) -> 
             os.chmod(place, entry.mode)
     for path in _kind(recorded, "dir"):
         os.chmod(os.path.join(directory, path[1:]), recorded.entries[path].mode | 0o200)
-    mark = os.path.join(directory, MARK)
-    os.makedirs(mark, exist_ok=True)
-    Path(mark, "manifest").write_bytes(text)
-    if faults:
-        Path(mark, "faults").write_text("".join(f"{fault}\n" for fault in faults), encoding="utf-8")
+    os.makedirs(os.path.join(directory, MARK), exist_ok=True)
+
+
+def _describe(
+    directory: str, text: bytes, plain: Mapping[str, Entry], entries: dict[str, Entry], faults: list[str]
+) -> None:
+    """The manifest that answers for what is not in the tree, the faults, and the way back from them."""
+    mark = Path(directory, MARK)
+    changed = entries != plain
+    rendered = manifests.render(entries).encode("utf-8", "surrogateescape") if changed else text
+    for name, data in (
+        ("manifest", rendered),
+        (WHOLE, text if changed else b""),
+        ("faults", "".join(f"{fault}\n" for fault in faults).encode()),
+    ):
+        if data:
+            mark.joinpath(name).write_bytes(data)
+        else:
+            mark.joinpath(name).unlink(missing_ok=True)
 
 
 def _kind(recorded: Manifest, kind: str) -> set[str]:

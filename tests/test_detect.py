@@ -1,0 +1,422 @@
+"""detect: what a host has, by PCI address; what is no GPU and no rail; what cannot be read stays unknown.
+
+Shapes of files: Linux Documentation/ABI (sysfs-bus-pci, sysfs-class-net, sysfs-class-infiniband). Field cases:
+ROCm/rocm_smi_lib#207, ROCm/amdgpu#62, ROCm/k8s-device-plugin#157, prometheus/node_exporter#1967, mej/nhc#90,
+leptonai/gpud#482, stackhpc/ansible-slurm-appliance#988, NVIDIA/NVSentinel#1221, NVIDIA/mitten#5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import sys
+from collections.abc import Callable
+from errno import EINVAL
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import make_hosts
+from tests.conftest import check_schema
+from tests.make_hosts import Tree, Variant
+from tuner.cli import inventory as verbs
+from tuner.detect import inventory
+from tuner.errors import Exit
+from tuner.hardware import Inventory
+from tuner.host import manifest, open_host
+from tuner.host.manifest import Entry
+from tuner.sim import store
+
+BUSES = ("05", "27", "47", "65", "85", "a7", "c7", "e5")
+GPUS = [f"0000:{bus}:00.0" for bus in BUSES]
+RAILS = {  # GPU bus: NIC bus, and the upstream port of the switch that both hang on
+    "05": ("06", "01"), "27": ("28", "23"), "47": ("48", "43"), "65": ("66", "61"),
+    "85": ("86", "81"), "a7": ("a8", "a3"), "c7": ("c8", "c3"), "e5": ("e6", "e1"),
+}  # fmt: skip
+CLASSES = ("/sys/bus/pci/devices", "/sys/class/net", "/sys/class/infiniband", "/sys/devices/system/node")
+ROUTE = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+
+
+def root_of(tree: Tree, where: Path) -> Path:
+    """The copy of a host of these entries; the folders that detect lists get complete listings."""
+    if "/.tuner-host/host.yaml" not in tree:
+        tree.file("/.tuner-host/host.yaml", "name: small\nkernel: 6.8.0", 0o644)
+        tree.folder("/etc", [])
+        for folder in CLASSES:
+            below = [path.removeprefix(f"{folder}/").split("/")[0] for path in tree if path.startswith(f"{folder}/")]
+            tree.folder(folder, below)
+    path = where / "made.host"
+    path.write_text(manifest.render(tree), encoding="utf-8")
+    store.copy(path, str(where / "root"), [])
+    return where / "root"
+
+
+def found(tree: Tree, where: Path) -> Inventory:
+    return inventory(open_host(str(root_of(tree, where))))
+
+
+def gpu(tree: Tree, path: str, ids: str = "1002 74a1") -> str:
+    place = tree.pci(path, f"{ids} {ids}", "120000", "amdgpu" if ids.startswith("1002") else "nvidia")
+    tree.file(f"{place}/unique_id", f"{len(tree):016x}")
+    return place
+
+
+def nic(tree: Tree, path: str, netdev: str, rdma: str = "", *, ids: str = "15b3 1021", speed: object = 400000) -> str:
+    place = tree.pci(path, f"{ids} {ids}", "020000", "mlx5_core")
+    tree.files(f"{place}/net/{netdev}", {"operstate": "up", "speed": speed, "mtu": 1500})
+    names = [("net", netdev), *([("infiniband", rdma)] if rdma else [])]
+    for kind, name in names:
+        tree.link(f"{place}/{kind}/{name}/device", place)
+        tree.link(f"/sys/class/{kind}/{name}", f"{place}/{kind}/{name}")
+    return place
+
+
+def routes(tree: Tree, *lines: str) -> None:
+    tree.file("/proc/net/route", ROUTE + "\n".join(lines))
+
+
+def default(iface: str) -> str:
+    return f"{iface}\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0"
+
+
+@pytest.fixture(scope="module")
+def mi300x(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Inventory]:
+    """mi300x(fault="") -> what the host has; each is read once."""
+
+    @functools.cache
+    def read(fault: str = "") -> Inventory:
+        return found(make_hosts.build(Variant(fault)), tmp_path_factory.mktemp("mi300x"))
+
+    return read
+
+
+def test_eight_mi300x_with_their_serials_and_numa_nodes(mi300x: Callable[..., Inventory]) -> None:
+    gpus = mi300x().gpus
+    assert [g.pci for g in gpus] == GPUS
+    assert {(g.id, g.name, g.vendor, g.device, g.driver, g.vf) for g in gpus} == {
+        ("1002:74a1", "MI300X", "1002", "74a1", "amdgpu", False)
+    }
+    assert [g.numa for g in gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert (gpus[0].serial, gpus[7].serial) == ("e3aa140f9a5f9e31", "dd197ad1b50577f6")
+    assert gpus[1].drm == ("card9", "renderD136")
+    assert (gpus[0].pcie.speed, gpus[0].pcie.width) == (32.0, 16)
+
+
+def test_each_rail_is_the_nic_behind_the_same_switch(mi300x: Callable[..., Inventory]) -> None:
+    rails = mi300x().rails
+    assert {r.gpu[5:7]: ((r.nic or "")[5:7], (r.via or "")[5:7]) for r in rails} == RAILS
+    assert {r.kind for r in rails} == {"switch"}
+
+
+def test_nics_are_joined_to_netdev_and_rdma_device_by_pci_address(mi300x: Callable[..., Inventory]) -> None:
+    nics = {n.pci: n for n in mi300x().nics}
+    assert len(nics) == 10
+    fast = nics["0000:28:00.0"]
+    assert (fast.netdev, fast.rdma, fast.name, fast.numa) == ("enp40s0np0", "mlx5_3", "ConnectX-7", 0)
+    assert (fast.link.state, fast.link.speed, fast.link.layer, fast.link.rate) == ("up", 400000, "Ethernet", 400.0)
+
+
+def test_a_port_that_is_down_says_so_and_has_no_rate(mi300x: Callable[..., Inventory]) -> None:
+    link = next(n.link for n in mi300x().nics if n.rdma == "mlx5_2")
+    assert (link.state, link.port_state, link.port_physical) == ("down", "DOWN", "Disabled")
+    assert (link.speed, link.rate) == (None, None)
+
+
+def test_routes_that_nobody_recorded_are_unknown(mi300x: Callable[..., Inventory]) -> None:
+    seen = mi300x()
+    assert not seen.routes_known
+    assert {n.default_route for n in seen.nics} == {None}
+    assert "/proc/net/route" in dict(seen.unread)
+
+
+def test_a_lost_gpu_leaves_seven_and_their_rails(mi300x: Callable[..., Inventory]) -> None:
+    seen = mi300x("gpu-lost")
+    assert [g.pci for g in seen.gpus] == [g for g in GPUS if g != "0000:c7:00.0"]
+    assert {r.gpu[5:7]: (r.nic or "")[5:7] for r in seen.rails} == {
+        bus: nic for bus, (nic, _) in RAILS.items() if bus != "c7"
+    }
+
+
+def test_virtual_functions_are_named_as_such(mi300x: Callable[..., Inventory]) -> None:
+    gpus = mi300x("vf").gpus
+    assert [(g.pci, g.name, g.vf) for g in gpus] == [(pci, "MI300X VF", True) for pci in GPUS]
+
+
+def test_partitions_are_not_gpus(mi300x: Callable[..., Inventory]) -> None:
+    gpus = mi300x("cpx").gpus
+    assert [g.pci for g in gpus] == GPUS
+    assert {g.partition for g in gpus} == {"CPX"}
+
+
+def test_without_the_bmc_card_numbers_move_and_addresses_stay(mi300x: Callable[..., Inventory]) -> None:
+    gpus = mi300x("ast-absent").gpus
+    assert [(g.pci, g.drm[0]) for g in gpus] == [(pci, f"card{8 * n}") for n, pci in enumerate(GPUS)]
+
+
+@pytest.mark.parametrize("ids", ["1a03 2000", "102b 0536", "1234 1111", "1b36 0100", "1af4 1050", "8086 56c0"])
+def test_displays_of_bmcs_guests_and_other_makers_are_no_gpus(tmp_path: Path, ids: str) -> None:
+    tree = Tree()
+    tree.pci("pci0000:00/0000:00:02.0", f"{ids} {ids}", "030000", "drm")
+    gpu(tree, "pci0000:20/0000:21:00.0")
+    seen = found(tree, tmp_path)
+    assert [g.pci for g in seen.gpus] == ["0000:21:00.0"]
+    assert [d.address for d in seen.displays] == ["0000:00:02.0"]
+
+
+@pytest.mark.parametrize(("ids", "name"), [
+    ("10de 20b0", "A100 SXM4 40GB"), ("10de 20b2", "A100 SXM4 80GB"), ("10de 2324", "H800 SXM5"),
+    ("10de 2330", "H100 SXM5"), ("1002 74a0", "MI300A"), ("10de ffff", "10de:ffff"),
+])  # fmt: skip
+def test_names_are_known_or_the_id_itself(tmp_path: Path, ids: str, name: str) -> None:
+    tree = Tree()
+    tree.pci("pci0000:00/0000:01:00.0", f"{ids} {ids}", "030200", "nvidia")
+    assert [g.name for g in found(tree, tmp_path).gpus] == [name]
+
+
+def test_the_uuid_of_an_nvidia_gpu_is_its_serial_once_it_is_known(tmp_path: Path) -> None:
+    tree = Tree()
+    uuid = "GPU-0a1b2c3d-1111-2222-3333-444455556666"
+    for bus, text in (("01", uuid), ("02", "GPU-????????-????-????-????-????????????")):
+        tree.pci(f"pci0000:00/0000:{bus}:00.0", "10de 20b2 10de 1463", "030200", "nvidia")
+        tree.file(f"/proc/driver/nvidia/gpus/0000:{bus}:00.0/information", f"Model: \t\t x\nGPU UUID: \t {text}")
+    assert [g.serial for g in found(tree, tmp_path).gpus] == [uuid, None]
+
+
+def test_a_gpu_without_a_driver_is_a_gpu(tmp_path: Path) -> None:
+    tree = Tree()
+    gpu(tree, "pci0000:00/0000:01:00.0")
+    for path in [p for p in tree if "/driver" in p]:
+        del tree[path]
+    tree["/sys/devices/pci0000:00/0000:01:00.0/driver"] = Entry("absent")
+    assert [(g.pci, g.driver, g.serial) for g in found(tree, tmp_path).gpus] == [("0000:01:00.0", None, None)]
+
+
+@pytest.mark.parametrize("speed", ["-1", "65535", "4294967295", "N/A (no PMA)", "", None])
+def test_no_sentinel_is_a_speed(tmp_path: Path, speed: str | None) -> None:
+    """None stands for EINVAL, the answer of a netdev that is down."""
+    tree = Tree()
+    place = nic(tree, "pci0000:00/0000:01:00.0", "eth1", speed=speed)
+    nic(tree, "pci0000:00/0000:02:00.0", "eth2", speed=100000)
+    if speed is None:
+        tree[f"{place}/net/eth1/speed"] = Entry("errno", errno=EINVAL)
+    seen = found(tree, tmp_path)
+    assert [n.link.speed for n in seen.nics] == [None, 100000]
+    assert ("/sys/class/net/eth1/speed" in dict(seen.unread)) == (speed is None)
+
+
+def test_a_missing_link_speed_is_unknown_and_not_that_of_the_device_before(tmp_path: Path) -> None:
+    tree = Tree()
+    gpu(tree, "pci0000:00/0000:01:00.0")
+    place = gpu(tree, "pci0000:00/0000:02:00.0")
+    for name in ("current_link_speed", "current_link_width"):
+        tree[f"{place}/{name}"] = Entry("absent")
+    seen = found(tree, tmp_path)
+    assert [(g.pcie.speed, g.pcie.width) for g in seen.gpus] == [(32.0, 16), (None, None)]
+    assert dict(seen.unread)["/sys/bus/pci/devices/0000:02:00.0/current_link_speed"] == "not there"
+
+
+def test_no_numa_node_is_null(tmp_path: Path) -> None:
+    tree = Tree()
+    place = gpu(tree, "pci0000:00/0000:01:00.0")
+    tree.file(f"{place}/numa_node", -1)
+    seen = found(tree, tmp_path)
+    assert [g.numa for g in seen.gpus] == [None]
+    assert seen.nodes == ()
+
+
+def test_the_nic_with_the_default_route_is_no_rail(tmp_path: Path) -> None:
+    """It is nearer than the other one, which is only on the same NUMA node."""
+    tree = Tree()
+    gpu(tree, "pci0000:00/0000:00:01.0/0000:01:00.0")
+    nic(tree, "pci0000:00/0000:00:01.0/0000:01:00.1", "eth0", "mlx5_0")
+    nic(tree, "pci0000:20/0000:21:00.0", "eth1", "mlx5_1")
+    routes(tree, default("eth0"))
+    seen = found(tree, tmp_path)
+    assert [n.default_route for n in seen.nics] == [True, False]
+    assert [(r.nic, r.kind, r.via) for r in seen.rails] == [("0000:21:00.0", "numa", "node0")]
+
+
+def test_a_default_route_over_a_bond_counts_for_its_ports(tmp_path: Path) -> None:
+    tree = Tree()
+    gpu(tree, "pci0000:00/0000:01:00.0")
+    nic(tree, "pci0000:00/0000:02:00.0", "eth0", "mlx5_0")
+    nic(tree, "pci0000:00/0000:03:00.0", "eth1", "mlx5_1")
+    tree.folder("/sys/devices/virtual/net/bond0", ["lower_eth0", "mtu"])
+    tree.link("/sys/class/net/bond0", "/sys/devices/virtual/net/bond0")
+    routes(tree, default("bond0"))
+    assert [r.nic for r in found(tree, tmp_path).rails] == ["0000:03:00.0"]
+
+
+def test_the_only_nic_is_a_rail_in_spite_of_the_default_route(tmp_path: Path) -> None:
+    tree = Tree()
+    gpu(tree, "pci0000:00/0000:01:00.0")
+    nic(tree, "pci0000:00/0000:02:00.0", "eth0", "mlx5_0")
+    routes(tree, default("eth0"))
+    assert [r.nic for r in found(tree, tmp_path).rails] == ["0000:02:00.0"]
+
+
+@pytest.mark.parametrize("line", [
+    "eth0\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0",
+    "eth0\t00000000\t0100000A\t0002\t0\t0\t0\t00000000\t0\t0\t0",
+    "eth0\t00000000\t00000000\t0201\t0\t0\t0\t00000000\t0\t0\t0",
+    "not a route",
+])  # fmt: skip
+def test_other_routes_are_no_default_route(tmp_path: Path, line: str) -> None:
+    """A network, a route that is not up, one that rejects."""
+    tree = Tree()
+    nic(tree, "pci0000:00/0000:02:00.0", "eth0", "mlx5_0")
+    routes(tree, line)
+    assert [n.default_route for n in found(tree, tmp_path).nics] == [False]
+
+
+def test_an_ipv6_default_route_counts(tmp_path: Path) -> None:
+    tree = Tree()
+    nic(tree, "pci0000:00/0000:02:00.0", "eth0")
+    routes(tree)
+    zero, hop = "0" * 32, "fe80000000000000000000000000 0001".replace(" ", "")
+    tree.file("/proc/net/ipv6_route", f"{zero} 00 {zero} 00 {hop} 00000400 00000001 00000000 00000003     eth0")
+    assert [n.default_route for n in found(tree, tmp_path).nics] == [True]
+
+
+def test_an_ethernet_port_without_rdma_is_no_rail_beside_those_with(tmp_path: Path) -> None:
+    tree = Tree()
+    gpu(tree, "pci0000:00/0000:00:01.0/0000:01:00.0")
+    nic(tree, "pci0000:00/0000:00:01.0/0000:02:00.0", "eno1", ids="8086 1563")
+    nic(tree, "pci0000:80/0000:81:00.0", "ib0", "mlx5_0")
+    routes(tree)
+    assert [(r.nic, r.kind, r.via) for r in found(tree, tmp_path).rails] == [("0000:81:00.0", "far", None)]
+
+
+def test_two_gpus_and_two_nics_on_one_switch_are_paired(tmp_path: Path) -> None:
+    tree = Tree()
+    port = "pci0000:00/0000:00:01.0/0000:01:00.0"
+    tree.pci("pci0000:00/0000:00:01.0", "8086 347a", "060400", "pcieport")
+    tree.pci(port, "1000 c010", "060400", "pcieport")
+    for bus in ("02", "03"):
+        gpu(tree, f"{port}/0000:{bus}:00.0", "10de 20b2")
+    for bus in ("04", "05"):
+        nic(tree, f"{port}/0000:{bus}:00.0", f"eth{bus}", f"mlx5_{bus}")
+    seen = found(tree, tmp_path)
+    assert [(r.gpu[5:7], (r.nic or "")[5:7], r.via) for r in seen.rails] == [
+        ("02", "04", "0000:01:00.0"),
+        ("03", "05", "0000:01:00.0"),
+    ]
+    assert [(b.pci, b.kind, b.upstream) for b in seen.bridges] == [
+        ("0000:00:01.0", "root port", "pci0000:00"),
+        ("0000:01:00.0", "switch port", "0000:00:01.0"),
+    ]
+
+
+def test_by_numa_node_rails_are_of_one_kind(tmp_path: Path) -> None:
+    """A front-end card on the same node, at a lower address, is not mixed in."""
+    tree = Tree()
+    gpu(tree, "pci0000:10/0000:11:00.0")
+    gpu(tree, "pci0000:18/0000:19:00.0")
+    nic(tree, "pci0000:00/0000:01:00.0", "front", "mlx5_0", ids="15b3 101d")
+    nic(tree, "pci0000:20/0000:21:00.0", "rail0", "mlx5_1")
+    nic(tree, "pci0000:28/0000:29:00.0", "rail1", "mlx5_2")
+    assert [(r.nic, r.kind) for r in found(tree, tmp_path).rails] == [
+        ("0000:21:00.0", "numa"),
+        ("0000:29:00.0", "numa"),
+    ]
+
+
+def test_a_gpu_without_any_nic_has_no_rail(tmp_path: Path) -> None:
+    tree = Tree()
+    gpu(tree, "pci0000:00/0000:01:00.0")
+    assert [(r.nic, r.kind) for r in found(tree, tmp_path).rails] == [(None, "none")]
+
+
+def test_the_netdev_of_a_virtio_card_is_found_below_its_virtio_device(tmp_path: Path) -> None:
+    tree = Tree()
+    place = tree.pci("pci0000:00/0000:00:03.0", "1af4 1000 1af4 0001", "020000", "virtio-pci")
+    tree.files(f"{place}/virtio0/net/ens3", {"operstate": "up", "speed": "-1", "mtu": 1500})
+    tree.link(f"{place}/virtio0/net/ens3/device", f"{place}/virtio0")
+    tree.link("/sys/class/net/ens3", f"{place}/virtio0/net/ens3")
+    assert [(n.pci, n.netdev, n.rdma) for n in found(tree, tmp_path).nics] == [("0000:00:03.0", "ens3", None)]
+
+
+def test_the_port_is_the_netdev_not_a_representor_of_a_virtual_function(tmp_path: Path) -> None:
+    tree = Tree()
+    place = nic(tree, "pci0000:00/0000:01:00.0", "enp1s0f0np0", "mlx5_0")
+    for name, port in (("enp1s0f0np0", "p0"), ("enp1npf0vf0", "pf0vf0")):
+        tree.files(f"{place}/net/{name}", {"phys_port_name": port, "operstate": "up", "speed": 100000, "mtu": 1500})
+        tree.link(f"{place}/net/{name}/device", place)
+        tree.link(f"/sys/class/net/{name}", f"{place}/net/{name}")
+    assert [n.netdev for n in found(tree, tmp_path).nics] == ["enp1s0f0np0"]
+
+
+def test_a_host_whose_devices_nobody_recorded_is_unknown_not_empty(tmp_path: Path) -> None:
+    tree = Tree()
+    tree.file("/.tuner-host/host.yaml", "name: bare\nkernel: 6.8.0", 0o644)
+    tree.file("/sys/bus/pci/drivers/x", "")
+    root = root_of(tree, tmp_path)
+    code, document, _ = call(root)
+    assert code == Exit.UNKNOWN
+    assert document["gpus"] == []
+    assert {row["path"] for row in document["unread"]} >= {"/sys/bus/pci/devices"}
+
+
+def call(root: Path | None) -> tuple[Exit, dict[str, Any], list[str]]:
+    """The verb; its document is checked against the schema."""
+    answer = verbs.detect(argparse.Namespace(root=None if root is None else str(root), json=False))
+    check_schema(answer[1])
+    return answer
+
+
+@pytest.mark.parametrize("name", ["plain-vm", None])
+def test_the_document_keeps_its_schema(copy_host: Callable[..., Path], name: str | None) -> None:
+    code, document, _ = call(copy_host(name) if name else None)
+    assert code == Exit.OK
+    assert document["host"]["kind"] == ("recorded" if name else "live")
+
+
+def test_profiles_say_which_fits_and_why_not(copy_host: Callable[..., Path]) -> None:
+    root = copy_host("mi300x-cx7")
+    (root / "etc/tuner/profiles").mkdir(parents=True)
+    for name, device in (("eight-mi300x", "1002:74a1"), ("eight-a100", "10de:20b2")):
+        text = f'name: {name}\nsummary: x\nmatch: {{gpus: {{ids: ["{device}"], count: 8}}}}\nsettings: {{}}\n'
+        (root / f"etc/tuner/profiles/{name}.yaml").write_text(text)
+    _, document, lines = call(root)
+    fits = {row["name"]: row for row in document["profiles"]}
+    assert fits["eight-mi300x"] == {"name": "eight-mi300x", "fits": True, "why": []}
+    assert fits["linux-gpu"]["fits"] is True
+    assert fits["eight-a100"]["fits"] is False
+    (why,) = fits["eight-a100"]["why"]
+    assert "10de:20b2" in why
+    assert "1002:74a1" in why
+    assert any("eight-a100" in line and "does not fit" in line for line in lines)
+
+
+def test_an_image_has_no_hardware(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    code, document, lines = call(tmp_path)
+    assert code == Exit.OK
+    assert (document["gpus"], document["nics"], document["numa"]) == ([], [], [])
+    assert lines[0].startswith("IMAGE ")
+
+
+def test_the_table_and_the_tree(copy_host: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    _, _, lines = call(copy_host("mi300x-cx7"))
+    assert lines[1] == "8 x MI300X, 8 x ConnectX-7, 2 x ConnectX-6 Dx"
+    start = lines.index("  pci0000:20")
+    assert lines[start : start + 5] == [
+        "  pci0000:20",
+        "  ├─ 0000:20:03.1 > 0000:23:00.0",
+        "  │  ├─ 0000:24:00.0 > 0000:25:00.0 > 0000:26:00.0 > 0000:27:00.0 GPU 1 MI300X (NUMA 0)",
+        "  │  └─ 0000:24:01.0 > 0000:28:00.0 NIC ConnectX-7 enp40s0np0 mlx5_3 up 400 Gb/s (NUMA 0)",
+        "  └─ 0000:20:05.2 > 0000:29:00.0 > 0000:2a:00.0 ASPEED BMC display (no GPU)",
+    ]
+    assert any(line.split()[:3] == ["3", "0000:65:00.0", "MI300X"] for line in lines)
+
+
+def test_a_terminal_without_unicode_gets_a_plain_tree(
+    copy_host: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    _, _, lines = call(copy_host("mi300x-cx7"))
+    assert all(line.isascii() for line in lines)
+    assert "  |- 0000:20:03.1 > 0000:23:00.0" in lines
