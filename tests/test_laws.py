@@ -252,9 +252,9 @@ def overlays(path: Path) -> dict[str, list[str]]:
     rules = yaml.safe_load(store.load(path).entries["/.tuner-host/kernel.yaml"].data) or {}
     found: dict[str, list[str]] = {"": ["*"]}
     for fault, overlay in (rules.get("faults") or {}).items():
-        text = yaml.safe_dump(overlay["rules"])
+        text = yaml.safe_dump(overlay.get("rules", {}))
         if "is: refuse" not in text and "is: ignore" not in text:
-            found[fault] = list(overlay["rules"])
+            found[fault] = list(overlay.get("rules", {}))
     return found
 
 

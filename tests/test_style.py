@@ -382,7 +382,7 @@ def test_core_on_oldest_and_newest(python: str, pure_yaml: Path, tmp_path: Path)
     steps: list[tuple[list[object], int, str]] = [
         (["plan", *where, *profile], 10, "212992"),
         (["apply", *where, *profile], 0, "Generation 1"),
-        (["verify", *where], 0, "13 ok"),
+        (["verify", *where], 0, "Applied: generation 1"),
         (["apply", *where, *profile, "--json"], 0, '"generation": null'),
         (["explain", "sysctl:vm.swappiness", *where], 0, "swapped out"),
         (["status", *where], 0, "generation 1"),

@@ -72,7 +72,8 @@ def capture(host: Host, *, scrub: bool = True) -> Capture:
 def _ask(host: RecordingHost) -> Iterator[tuple[str, str]]:
     """Everything that tuner would ask, and why some of it has no answer."""
     yield from detect.inventory(host).unread
-    idle.busy(host)
+    with contextlib.suppress(OSError):
+        idle.busy(host)
     for pattern in BASICS:
         for path in _matching(host, pattern):
             with contextlib.suppress(OSError, Unrecorded):

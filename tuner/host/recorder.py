@@ -162,7 +162,8 @@ class RecordingHost(Host):
             if getattr(error, "errno", 0) == errno.EINVAL and not path.startswith("/proc/"):
                 self._plain.add(path)
             return None
-        self._put(path, Entry("link", 0o777, text.encode("utf-8", "surrogateescape")))
+        mode = stat.S_IMODE(self.inner.stat(path, follow=False).st_mode)
+        self._put(path, Entry("link", mode, text.encode("utf-8", "surrogateescape")))
         return text
 
     def _keep(self, path: str, data: bytes, found: os.stat_result) -> None:

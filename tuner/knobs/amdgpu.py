@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
-from tuner.model import Absent, Leaf, Reading, Unreadable, Value, same
+from tuner.model import Absent, Leaf, Reading, Unreadable, Value
 from tuner.pci import DEVICES, devices
 
 LEVEL, TABLE, MEMORY = "power_dpm_force_performance_level", "pp_od_clk_voltage", "pp_dpm_mclk"
@@ -158,20 +158,15 @@ class AmdgpuClock(Knob):
         """Level and range in separate writes; what comes out otherwise is put back and Refused."""
         if not isinstance(value, Mapping) or value.get("level") not in TAKES:
             raise Refused(f"not tried: an MI300X refuses {_said(value)}, and the try alone ends a determinism cap")
-        until = time.monotonic() + WRITING
+        until, written = time.monotonic() + WRITING, list[str]()
+        before: State | None = None
         try:
             before = _state(host, target, until)
-        except OSError as failure:
-            raise Refused(f"{_why(failure, value)} ({self.identity(host, target)})") from failure
-        steps = _steps(before, value)
-        try:
-            for name, text in steps:
-                _patient(partial(host.write, f"{DEVICES}/{target}/{name}", f"{text}\n"), until)
-            after = _state(host, target, until).record
-            if steps and not _holds(after, value, before.record):
-                raise Refused(f"the driver took {_said(value)} and made {_said(after)} of it")
+            carried = value["level"] == CAPPED and value.get("min") == before.record["min"]  # a cap sets that itself
+            goal = {name: mhz for name, mhz in value.items() if not (carried and name == "min")}
+            _lead(host, target, goal, until, written)
         except (OSError, ValueError, Refused) as failure:
-            left = _put_back(host, target, before)
+            left = _put_back(host, target, before, written) if before and written else ""
             raise Refused(f"{_why(failure, value)}{left} ({self.identity(host, target)})") from failure
 
     def disruption(self, target: str) -> str:
@@ -250,7 +245,7 @@ def _state(host: Host, target: str, until: float) -> State:
         memory, clocks = blocks["OD_MCLK"]["1"][0], ""
         with contextlib.suppress(OSError, Unrecorded):
             clocks = host.text(f"{folder}/{MEMORY}")
-        if memory != max(map(int, re.findall(r": *(\d+)Mhz", clocks)), default=0):
+        if memory != max(map(int, re.findall(r": *(\d+)Mhz", clocks)), default=memory):
             record["memory"] = memory
     span = (low, high) if level == AUTO else (min(low, SPAN[0]), max(high, SPAN[1]))
     given = blocks.get("OD_RANGE", {}).get("SCLK", span)
@@ -269,67 +264,72 @@ def _blocks(text: str) -> dict[str, dict[str, tuple[int, ...]]]:
     return blocks
 
 
-def _steps(now: State, goal: Fields, exact: bool = False) -> list[Step]:
-    """The writes from one state to another. Unless `exact`, a cap keeps no lower end that is there already."""
+def _lead(host: Host, target: str, goal: Fields, until: float, written: list[str]) -> None:
+    """Writes until it reads as `goal`: once more, by way of auto, where a staged value made something else of it."""
+    after: Fields = {}
+    for again in (False, True):
+        for name, text in _steps(_state(host, target, until), goal, again):
+            _patient(partial(host.write, f"{DEVICES}/{target}/{name}", f"{text}\n"), until)
+            written.append(text)
+        after = _state(host, target, until).record
+        if _holds(after, goal):
+            return
+    raise Refused(f"the driver took {_said(goal)} and made {_said(after)} of it")
+
+
+def _steps(now: State, goal: Fields, again: bool) -> list[Step]:
+    """The writes that lead from one state to another, none where it is reached."""
     held: Fields = now.record
     level = goal["level"]
+    if _holds(held, goal):
+        return []
+    fresh = [] if held["level"] == AUTO else [(LEVEL, AUTO)]  # drops a memory clock that somebody staged
     if level == AUTO:
-        return _enter(held, AUTO)
+        return [(LEVEL, AUTO)]
     if level == MANUAL:
         return _to_manual(now, goal)
-    if all(held[name] == goal.get(name, held[name]) for name in ("level", "min", "max")):
-        return []
-    low, high = goal.get("min", held["min"]), goal["max"]
-    if low != now.span[0] and (
-        exact or low != held["min"]
-    ):  # a manual range that somebody took determinism over, so no cap
+    if goal.get("min", now.span[0]) != now.span[0]:  # a range that somebody took determinism over: no cap
         return [*_to_manual(now, goal), (LEVEL, CAPPED)]
-    fresh = [*_enter(held, AUTO), (LEVEL, CAPPED)]  # auto drops a memory clock that is staged and would become the cap
-    if high == now.span[1]:
-        return fresh
-    capped = held["level"] == CAPPED and held["max"] < now.span[1]  # jobs must not run without it in between
-    return [*([] if capped else fresh), *_range(held, goal)]
-
-
-def _enter(held: Fields, level: str) -> list[Step]:
-    return [] if held["level"] == level else [(LEVEL, level)]
+    if goal["max"] == now.span[1]:
+        return [*fresh, (LEVEL, CAPPED)]
+    capped = held["level"] == CAPPED and held["max"] < now.span[1] and not again
+    enter = [] if capped else [*fresh, (LEVEL, CAPPED)]  # jobs do not run without a cap in between
+    return [*enter, *_range(goal)]
 
 
 def _to_manual(now: State, goal: Fields) -> list[Step]:
     """Manual with a range, which is written only where it differs then: leaving determinism ends its cap."""
     held: Fields = {**now.record, "max": now.span[1]} if now.record["level"] == CAPPED else now.record
-    differs = any(goal[name] != held.get(name) for name in ("min", "max", "memory") if name in goal)
-    return [*_enter(held, MANUAL), *(_range(held, {**goal, "level": MANUAL}) if differs else [])]
+    enter = [] if held["level"] == MANUAL else [(LEVEL, MANUAL)]
+    if all(goal.get(name) == held.get(name) for name in ("min", "max", "memory")):
+        return enter
+    fresh = [] if held["level"] == AUTO else [(LEVEL, AUTO)]
+    return [*fresh, (LEVEL, MANUAL), *_range({**goal, "level": MANUAL})]
 
 
-def _range(held: Fields, goal: Fields) -> list[Step]:
+def _range(goal: Fields) -> list[Step]:
     """Every end before the commit, which also takes what somebody staged and never committed."""
     ends = [(TABLE, f"s {int(name == 'max')} {goal[name]}") for name in TAKES[goal["level"]]]
-    memory = goal.get("memory", held.get("memory"))
-    limit = [(TABLE, f"m 1 {memory}")] if goal["level"] == MANUAL and memory != held.get("memory") else []
+    limit = [(TABLE, f"m 1 {goal['memory']}")] if goal["level"] == MANUAL and "memory" in goal else []
     return [*ends, *limit, (TABLE, "c")]
 
 
-def _holds(after: Fields, goal: Fields, before: Fields) -> bool:
-    """Whether it reads as it should. A cap restores the lower end by itself, so that of before is not asked for."""
-    names = {AUTO: ["level"], MANUAL: ["level", "min", "max", "memory"], CAPPED: ["level", "min", "max"]}
-    wanted = {name: goal[name] for name in names[goal["level"]] if name in goal}
-    if goal["level"] == CAPPED and wanted.get("min") == before["min"]:
-        del wanted["min"]
-    return same(wanted, after)
+def _holds(after: Fields, goal: Fields) -> bool:
+    """Whether it reads as it should, by what the level gives a meaning to."""
+    names = {AUTO: ["level"], MANUAL: ["level", "min", "max", "memory"], CAPPED: ["level", "min", "max"]}[goal["level"]]
+    return all(after.get(name) == goal.get(name, after.get(name) if name == "min" else None) for name in names)
 
 
-def _put_back(host: Host, target: str, before: State) -> str:
+def _put_back(host: Host, target: str, before: State, written: list[str]) -> str:
     """What was there before a try that failed, with what the try staged; returns what is to be said about it."""
     held: Fields = before.record
-    free = held["level"] == AUTO or (held["level"] == CAPPED and held["max"] == before.span[1])
-    with contextlib.suppress(OSError, ValueError, Unrecorded):
-        steps = _steps(_state(host, target, 0), held, exact=True)
-        for name, text in steps or ([] if free else _range(held, held)):
-            host.write(f"{DEVICES}/{target}/{name}", f"{text}\n")
-        now = _state(host, target, 0).record
-        said = "; put back" if steps else ""
-        return said if now == held else f"; not put back, it holds {_said(now)}"
+    limited = held["level"] == MANUAL or (held["level"] == CAPPED and held["max"] < before.span[1])
+    with contextlib.suppress(OSError, ValueError, Unrecorded, Refused):
+        if limited and _state(host, target, 0).record == held and any(text[0] == "s" for text in written):
+            for name, text in _range(held):
+                host.write(f"{DEVICES}/{target}/{name}", f"{text}\n")
+        _lead(host, target, held, 0, [])
+        return "; put back"
     return "; could not be put back"
 
 

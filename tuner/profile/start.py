@@ -61,6 +61,9 @@ defrag:
 governor: {value: performance, why: Steady clocks, source: measured here}
 cstate/C6: {value: "off", why: Waking up takes too long for us, source: measured here}
 """,
+    "amdgpu.clock": """\
+"*": {value: {level: perf_determinism, max: 1900}, why: Equal clocks on all GPUs, source: measured here}
+""",
     "hugepages": "node*/2MB: {at_least: 1024, why: Our allocator asks for them, source: its manual}\n",
     "limits": "slurmd.service/nofile: {at_least: 1048576, why: Loaders open many files, source: measured here}\n",
     "service": "irqbalance.service: {value: inactive, why: We place interrupts ourselves, source: irqbalance(1)}\n",
