@@ -19,8 +19,8 @@ from tuner.shipped import folder
 from tuner.sim import store
 
 HOSTS = Path(__file__).parent / "hosts"
-STATE = ("run/tuner", "var/lib/tuner", "etc/tuner/applied")
-"""tuner's own state: set aside when trees are compared."""
+STATE = ("run/tuner", "var/lib/tuner", "etc/tuner/applied", ".tuner-host/state")
+"""tuner's own state, and what a recorded device keeps apart from its files: set aside when trees are compared."""
 
 
 def unavailable(reason: str) -> None:

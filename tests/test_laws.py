@@ -234,10 +234,40 @@ CPUS = [
             {"all": "mixed", "cpu1": "off"}, "off", {"all": "off"}),
 ]  # fmt: skip
 
+PCI = "/sys/bus/pci/devices"
+GPU = "0000:05:00.0"
+
+
+def gpu(name: str, words: str, reads: Any, writes: Any) -> Foreign:
+    """Levels and commands, with ";" between, written to the files of one GPU."""
+    files = {True: f"{PCI}/{GPU}/pp_od_clk_voltage", False: f"{PCI}/{GPU}/power_dpm_force_performance_level"}
+    texts = [text.strip() for text in words.split(";")]
+    pairs = [part for text in texts for part in (files[text[:2] in ("s ", "m ", "c")], text)]
+    record = {"level": writes} if isinstance(writes, str) else writes
+    becomes = {field: int(text) if text.isdigit() else text for field, text in record.items()}
+    return Foreign(name, GPU, echo(*pairs), reads, writes, becomes)
+
+
+CAPPED = {"level": "perf_determinism", "max": "1900"}
+RANGE = {"level": "manual", "min": "600", "max": "1400"}
+GPUS = [
+    gpu("capped", "auto; perf_determinism; s 1 1900; c",
+        {"level": "perf_determinism", "min": 500, "max": 1900}, "auto"),
+    gpu("recapped", "auto; perf_determinism; s 1 1500; c",
+        {"level": "perf_determinism", "min": 500, "max": 1500}, CAPPED),
+    gpu("range", "auto; manual; s 0 800; s 1 1700; c", {"level": "manual", "min": 800, "max": 1700}, CAPPED),
+    gpu("range to auto", "auto; manual; s 0 800; s 1 1700; c", {"level": "manual", "min": 800, "max": 1700}, "auto"),
+    gpu("no cap", "auto; perf_determinism", {"level": "perf_determinism", "min": 500, "max": 2100}, RANGE),
+    gpu("staged", "auto; manual; s 0 500; s 1 2100; c; s 0 800; s 1 1700",
+        {"level": "manual", "min": 500, "max": 2100}, RANGE),
+    gpu("stock", "auto", {"level": "auto", "min": 500, "max": 2100}, CAPPED),
+]  # fmt: skip
+
 WRITABLE = [knob for knob in KNOBS if not knob.read_only]
 """A knob that only judges has nothing to undo."""
 
 TABLES: dict[str, list[Foreign]] = {
+    "amdgpu.clock": GPUS,
     "cpu": CPUS,
     "sysctl": SYSCTL,
     "sysctl.pair": PAIRS,

@@ -15,7 +15,7 @@ from tuner.host import Host, Unrecorded
 from tuner.host.door import make_parents
 from tuner.host.tree import BESIDE
 from tuner.journal import Generation, Journal
-from tuner.ledger import Applied, Ledger, applied, fold
+from tuner.ledger import Applied, Ledger, applied, fold, identities_of
 from tuner.model import reading_from_plain, setting_from_plain
 
 PATH = "/etc/tuner/applied/current.json"
@@ -30,6 +30,7 @@ COPIED = (
     "when",
     "settings",
     "readings",
+    "identities",
 )
 
 
@@ -102,6 +103,7 @@ def _parsed(text: str) -> Applied | None:
             data.get("reference", ""),
             tuple(data.get("overlays", ())),
             tuple(data.get("sets", ())),
+            identities_of(data),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -48,7 +48,7 @@ def apply(
     todo = [c for c in plan.changes if not c.held]
     snapshot.update(aside(host, [c.at for c in todo], snapshot))
     held = [list(c.at) for c in plan.changes if c.held]
-    run = Run(host, journal, "apply", head["who"], plan.settings_id, head={**head, **_frozen(plan, snapshot)})
+    run = Run(host, journal, "apply", head["who"], plan.settings_id, head={**head, **_frozen(host, plan, snapshot)})
     report = Report()
     _make_all(run, report, todo, stop, keep=keep, progress=progress)
     if again and report.outcomes and not report.reason:
@@ -100,15 +100,18 @@ def _finish(run: Run, report: Report, snapshot: Snapshot, held: list[list[str]],
     run.end("kept" if refused else "applied", held=held)
 
 
-def _frozen(plan: Plan, snapshot: Snapshot) -> Line:
+def _frozen(host: Host, plan: Plan, snapshot: Snapshot) -> Line:
     """The settings as they are expanded on this host now, with the reading of each before the first write."""
     judged = {v.setting.at for v in plan.verdicts}
+    there = [at for at, found in snapshot.items() if isinstance(found, Seen)]
+    identities = [[*at, BY_NAME[at[0]].identity(host, at[1])] for at in there]
     return {
         "settings_id": plan.settings_id,
         "profile": plan.profile,
         "settings": [setting_to_plain(v.setting) for v in plan.verdicts],
         "readings": [reading_to_plain(v.reading) for v in plan.verdicts],
         "aside": [[*at, reading_to_plain(snapshot[at])] for at in snapshot if at not in judged],
+        "identities": [row for row in identities if row[-1]],
     }
 
 
@@ -162,9 +165,17 @@ def _undo_own(run: Run, report: Report, snapshot: Snapshot) -> None:
         for outcome in reversed(report.outcomes):
             restore(run, place_of(outcome), outcome.before)
         report.not_restored = put_back(run, {**snapshot, **_first_readings(report, snapshot)})
+        report.not_restored += _out_of_reach(run, report)
     report.undone = not report.not_restored
     report.after = run.tell()
     run.end("not restored" if report.not_restored else "undone", held=[], why=report.reason)
+
+
+def _out_of_reach(run: Run, report: Report) -> list[str]:
+    """What this run wrote and can no longer be read: nobody can say that it was restored."""
+    places = {place_of(o) for o in report.outcomes if o.after != o.before}
+    unread = [at for at in places if not isinstance(read(run.host, BY_NAME[at[0]], at[1]), Seen)]
+    return [f"{at[0]} {at[1]}" for at in sorted(unread)]
 
 
 def _first_readings(report: Report, snapshot: Snapshot) -> Snapshot:

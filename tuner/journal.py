@@ -63,6 +63,8 @@ class Entry:
     fields: list[str] | None = None
     side: bool = False
     disruption: str = "none"
+    identity: str = ""
+    """Of the device, where the target is one."""
 
 
 @dataclass
@@ -119,16 +121,18 @@ class Generation:
         """
         found: dict[At, Entry] = {}
         first = self.readings()
+        devices = {(knob, target): identity for knob, target, identity in self.head.get("identities", [])}
         for line in self.lines:
             at = (line.get("knob", ""), line.get("target", ""))
             if line["op"] == "carried":
                 for carried in line["entries"]:
                     key = (carried["knob"], carried["target"])
                     before, left = from_plain(carried["before"]), from_plain(carried["left"])
-                    found[key] = Entry(key, before, left, carried["fields"], False, carried["disruption"])
+                    known = carried["fields"], False, carried["disruption"], carried.get("identity", "")
+                    found[key] = Entry(key, before, left, *known)
             elif line["op"] == "intent" and line["run"] == "apply":
                 before = first.get(at, from_plain(line["before"]))
-                fresh = Entry(at, before, before, line["fields"], disruption=line["disruption"])
+                fresh = Entry(at, before, before, line["fields"], False, line["disruption"], devices.get(at, ""))
                 found.setdefault(at, fresh)
             elif line["op"] in ("outcome", "moved") and line["run"] == "apply":
                 after = from_plain(line["after"])
@@ -193,7 +197,7 @@ class Journal:
     def _carry(self, oldest: Generation, heir: Generation) -> None:
         rows = [
             {"knob": e.at[0], "target": e.at[1], "before": e.before, "left": e.left, "fields": e.fields,
-             "disruption": e.disruption}
+             "disruption": e.disruption, "identity": e.identity}
             for e in oldest.entries()
         ]  # fmt: skip
         carried = self._stamp({"op": "carried", "generations": [oldest.number], "entries": rows})

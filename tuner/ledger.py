@@ -23,6 +23,7 @@ class Ledger:
     left: Mapping[At, Any] = field(default_factory=dict)
     held: frozenset[At] = frozenset()
     present: frozenset[At] = frozenset()
+    identities: Mapping[At, str] = field(default_factory=dict)
 
     @property
     def newest(self) -> Generation | None:
@@ -45,6 +46,7 @@ class Applied:
     reference: str = ""
     overlays: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
+    identities: Mapping[At, str] = field(default_factory=dict)
 
     @property
     def present(self) -> frozenset[At]:
@@ -63,7 +65,8 @@ def fold(journal: Journal) -> Ledger:
                 first.setdefault(entry.at, entry)
     if not live:
         return Ledger(live, first, _left(journal))
-    return Ledger(live, first, _left(journal), _held(live[-1]), applied(live[-1]).present)
+    newest = applied(live[-1])
+    return Ledger(live, first, _left(journal), newest.held, newest.present, newest.identities)
 
 
 def _left(journal: Journal) -> dict[At, Any]:
@@ -97,4 +100,10 @@ def applied(generation: Generation) -> Applied:
         head.get("reference", ""),
         tuple(head.get("overlays", ())),
         tuple(head.get("sets", ())),
+        identities_of(head),
     )
+
+
+def identities_of(head: Mapping[str, Any]) -> dict[At, str]:
+    """Which device each place was at that time."""
+    return {(knob, target): identity for knob, target, identity in head.get("identities", ())}

@@ -221,6 +221,11 @@ def reading_from_plain(data: dict[str, Any]) -> Reading:
     return Absent(data["absent"]) if "absent" in data else Unreadable(data["unreadable"], data["fault"])
 
 
+def replaced(was: str, now: str) -> bool:
+    """Whether two identities of one place are of different devices; one that is not known is no difference."""
+    return bool(was and now) and set(was.split(", ")).isdisjoint(now.split(", "))
+
+
 def leaves(value: Value) -> tuple[Leaf, ...]:
     """The numbers and words of a value, whatever its shape."""
     if isinstance(value, Mapping):

@@ -25,6 +25,7 @@ from tuner.model import (
     aim,
     leaves,
     met,
+    replaced,
     same,
     settings_id,
 )
@@ -194,12 +195,17 @@ def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger, gaps:
     match found:
         case Absent(why):
             if setting.at in ledger.present:
-                return replace(verdict, state="missing", why=f"was there at apply: {why}"), None
+                why = f"was there at apply{_device(ledger, setting)}: {why}"
+                return replace(verdict, state="missing", why=why), None
             return replace(verdict, why=why), None
         case Unreadable(why, fault):
             return replace(verdict, state="missing" if fault == "device" else "unknown", why=why), None
         case Seen(value):
             return _judge_seen(host, verdict, value, allowed, ledger)
+
+
+def _device(ledger: Ledger, setting: Setting) -> str:
+    return f" ({ledger.identities[setting.at]})" if setting.at in ledger.identities else ""
 
 
 def _judge_seen(
@@ -282,6 +288,9 @@ def give_back(
         found = read(host, knob, at[1])
         if not isinstance(found, Seen) or knob.restored(entry.before, found.value):
             continue
+        if replaced(entry.identity, knob.identity(host, at[1])):
+            left.append(f"{at[0]} {at[1]}: no longer in the profile, other hardware now")
+            continue
         if not same(named_fields(ledger.left.get(at, entry.left), entry.fields), found.value):
             left.append(f"{at[0]} {at[1]}: no longer in the profile, not ours any more")
             continue
@@ -308,7 +317,7 @@ def fields_of(want: Want) -> list[str] | None:
 def verify(host: Host, applied: Applied) -> Plan:
     """The applied generation judged: what was there at apply and is not now is missing, what was held is still held."""
     verdicts = []
-    then = Ledger(present=applied.present)
+    then = Ledger(present=applied.present, identities=applied.identities)
     for setting in applied.settings:
         if setting.knob not in BY_NAME:
             why = f"this version of tuner has no knob {setting.knob}"
@@ -318,7 +327,10 @@ def verify(host: Host, applied: Applied) -> Plan:
             verdict, _ = _judge(host, setting, Allowed(frozenset(DISRUPTIONS)), then, {})
         except BadValue as bad:
             verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
-        if verdict.state in ("drift", "held"):
+        was, now = applied.identities.get(setting.at, ""), BY_NAME[setting.knob].identity(host, setting.target)
+        if isinstance(verdict.reading, Seen) and replaced(was, now):
+            verdict = replace(verdict, state="missing", why=f"other hardware: {now}; at apply {was}")
+        elif verdict.state in ("drift", "held"):
             held = setting.at in applied.held
             verdict = replace(verdict, state="held", why="held at apply") if held else replace(verdict, state="drift")
         verdicts.append(verdict)

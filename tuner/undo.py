@@ -9,7 +9,7 @@ from tuner.host.after import act
 from tuner.journal import At, Entry, Generation, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
-from tuner.model import Absent, Outcome, Reading, Seen, Unreadable, Value, plain, reading_from_plain, same
+from tuner.model import Absent, Outcome, Reading, Seen, Unreadable, Value, plain, reading_from_plain, replaced, same
 from tuner.plan import named_fields, read
 from tuner.run import Report, Run, Snapshot, aside, moved, moved_line, place_of, put_back
 
@@ -113,7 +113,7 @@ def _merged(entries: list[Entry]) -> list[Entry]:
         known = found.setdefault(entry.at, entry)
         if known is not entry and not entry.side:
             fields = None if known.fields is None or entry.fields is None else sorted({*known.fields, *entry.fields})
-            found[entry.at] = Entry(entry.at, known.before, entry.left, fields, False, entry.disruption)
+            found[entry.at] = Entry(entry.at, known.before, entry.left, fields, False, entry.disruption, known.identity)
     return list(found.values())
 
 
@@ -125,11 +125,9 @@ def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
     if not isinstance(found, Seen):
         return _out_of_reach(entry, found)
     now = found.value
-    if now == entry.before:
-        return Outcome(*entry.at, now, now, "unchanged")
-    left = named_fields(ledger.left.get(entry.at, entry.left), entry.fields)
-    if not force and not same(left, now):
-        return Outcome(*entry.at, now, now, "not ours any more", "changed by somebody else since")
+    foreign = _not_ours(run.host, entry, ledger, now, force)
+    if now == entry.before or foreign:
+        return Outcome(*entry.at, now, now, "not ours any more" if foreign else "unchanged", foreign)
     guard = knob.guard(run.host, entry.at[1], entry.before, Seen(entry.before))
     if guard:
         return Outcome(*entry.at, now, now, "held", guard)
@@ -137,6 +135,15 @@ def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
     outcome = _restored(entry, now, after, failure)
     run.record(outcome)
     return outcome
+
+
+def _not_ours(host: Host, entry: Entry, ledger: Ledger, now: Value, force: bool) -> str:
+    """Why the target is not to be given back: another device, which nothing overrules, or another hand since."""
+    device = BY_NAME[entry.at[0]].identity(host, entry.at[1])
+    if replaced(entry.identity, device):
+        return f"other hardware: {device}; was {entry.identity}"
+    left = named_fields(ledger.left.get(entry.at, entry.left), entry.fields)
+    return "" if force or now == entry.before or same(left, now) else "changed by somebody else since"
 
 
 def _out_of_reach(entry: Entry, found: Absent | Unreadable) -> Outcome:

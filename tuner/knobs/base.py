@@ -72,6 +72,10 @@ class Knob:
         """Makes it so. OSError or Refused when it cannot; the caller reads back either way."""
         raise NotImplementedError
 
+    def identity(self, host: Host, target: str) -> str:
+        """What tells this device from another at the same place, in parts with ", " between; empty for what is none."""
+        return ""
+
     def normalise(self, host: Host, target: str, value: Value) -> Value:
         """What the target would hold if this were written: rounding, forms; BadValue for what it cannot hold."""
         return value

@@ -121,6 +121,9 @@ def line_of(loader: Loader, knob: Knob, target: Node, node: Node, origin: str) -
         loader.wrong(where, bad.what, bad.hint)
         return None
     keys = {key.text for key, _ in node.pairs}
+    if node.kind == "map" and not keys & set(LINE) and _is_value(knob, name, node):
+        loader.wrong(where, f"{knob.name} {name}: a record stands under value", "TARGET: {value: {FIELD: VALUE, ...}}")
+        return None
     parts = mapping(loader, node, origin, LINE, "setting") if node.kind == "map" and keys else {"value": node}
     blank = Setting(knob.name, name, name, Want("value", None), where, "", "", layer=loader.layers)
     line = Line(None, where, _truth(loader, parts.get("required"), origin), _gate(loader, parts.get("gate"), origin))
@@ -136,6 +139,15 @@ def line_of(loader: Loader, knob: Knob, target: Node, node: Node, origin: str) -
     source = _text(loader, parts.get("source"), origin) or f"set by {where}"
     line.setting = replace(blank, want=want, why=why, source=source)
     return line
+
+
+def _is_value(knob: Knob, target: str, node: Node) -> bool:
+    """Whether the mapping is a value of the knob itself, its fields where a setting's keys belong."""
+    try:
+        knob.parse(target, node.raw())
+    except BadValue:
+        return False
+    return True
 
 
 def want_of(loader: Loader, knob: Knob, target: str, parts: dict[str, Node], where: str) -> Want | None:

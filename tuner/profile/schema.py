@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.knobs import KNOBS, Knob
+from tuner.knobs.amdgpu import TAKES
 from tuner.knobs.cmdline import ABSENT, DEAD
 from tuner.knobs.cmdline import WORDS as TOKENS
 from tuner.knobs.hugepages import TARGET as POOL
@@ -240,8 +241,20 @@ def _file(defs: Defs) -> Schema:
     return _closed({}, {r"^/(?!(?:proc|sys|dev)(?:/|$))[^/]": setting})
 
 
+def _amdgpu(defs: Defs) -> Schema:
+    mhz = _number(1, 65534)
+    records = [
+        {**_closed({"level": {"const": level}, **dict.fromkeys(limits, mhz)}), "required": ["level", *limits]}
+        for level, limits in TAKES.items()
+    ]
+    setting = _setting(defs, "amdgpu.clock", {"anyOf": [{"const": "auto"}, *records]}, bound=False)
+    address = r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]"
+    return _closed({}, {rf"^{address}$": setting, WILD: setting})
+
+
 PARTS: dict[str, Callable[[Defs], Schema]] = {
-    "sysctl": _sysctl, "sysctl.pair": _pair, "thp": _thp, "hugepages": _hugepages, "cpu": _cpu, "limits": _limits,
+    "sysctl": _sysctl, "sysctl.pair": _pair, "thp": _thp, "hugepages": _hugepages, "cpu": _cpu,
+    "amdgpu.clock": _amdgpu, "limits": _limits,
     "service": _service, "cmdline": _cmdline, "file": _file,
 }  # fmt: skip
 """What each knob's targets and values look like."""
