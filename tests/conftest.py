@@ -23,6 +23,23 @@ STATE = ("run/tuner", "var/lib/tuner", "etc/tuner/applied", ".tuner-host/state")
 """tuner's own state, and what a recorded device keeps apart from its files: set aside when trees are compared."""
 
 
+SLOW = (
+    "tests/fuse/", "tests/live/", "tests/test_capture.py", "tests/test_demo.py", "tests/test_packaging.py",
+    "tests/test_signals.py", "tests/test_shipped.py", "tests/test_mi300x", "tests/test_roundtrip.py::test_random",
+    "tests/test_style.py::test_core", "tests/test_style.py::test_every_module_loads", "tests/test_profiles_cli.py",
+    "tests/test_failures.py", "tests/test_detect.py", "tests/profile/test_match.py", "tests/profile/test_site.py",
+    "tests/test_output.py", "tests/sim/test_faults.py",
+)  # fmt: skip
+"""What takes more than its share of a minute: `make test` runs it, the inner loop `make fast` does not."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what the inner loop leaves out: the files above, and laws on the large host."""
+    for item in items:
+        if item.nodeid.startswith(SLOW) or ("test_laws" in item.nodeid and "mi300x-cx7" in item.nodeid):
+            item.add_marker(pytest.mark.slow)
+
+
 def unavailable(reason: str) -> None:
     """A part that cannot run here: skipped with its reason, failed in CI, where every part must run."""
     if os.environ.get("CI"):

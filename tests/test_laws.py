@@ -277,6 +277,10 @@ TABLES: dict[str, list[Foreign]] = {
 }
 
 
+REFUSING = frozenset({"gpu-in-reset", "old-ifwi"})
+"""Faults of devices that take no clock: what the knob does then is in the tests of the MI300X profile."""
+
+
 def overlays(path: Path) -> dict[str, list[str]]:
     """The faults of a host that neither refuse nor ignore a write, with the kernel files they change; "" is none."""
     rules = yaml.safe_load(store.load(path).entries["/.tuner-host/kernel.yaml"].data) or {}
@@ -285,6 +289,8 @@ def overlays(path: Path) -> dict[str, list[str]]:
         text = yaml.safe_dump(overlay.get("rules", {}))
         if "is: refuse" not in text and "is: ignore" not in text:
             found[fault] = list(overlay.get("rules", {}))
+        if {"overlay", "remove", "set"} & set(overlay) and fault not in REFUSING:
+            found[fault] = [*found.get(fault, []), "/sys/bus/pci/devices/*"]
     return found
 
 

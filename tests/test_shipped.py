@@ -79,3 +79,27 @@ def test_huge_pages_of_the_overlay_cost_what_it_says(copy_host: Callable[..., Pa
     notes = [c["note"] for c in plan["changes"] if c["knob"] == "hugepages"]
     assert len(notes) == 2
     assert all(note.startswith("2048 MB ") and "RealMemory" in note for note in notes)
+
+
+@pytest.mark.parametrize("fault", ["ast-absent", "cpx", "old-ifwi"])
+def test_mi300x_goes_round_whatever_the_host_is_like(
+    fault: str, copy_host: Callable[..., Path], tuner: Callable[..., Any]
+) -> None:
+    """No BMC display, 63 of 64 partitions, firmware without determinism: the plain profile fits all of them."""
+    root = copy_host("mi300x-cx7", fault)
+    before = tree(root)
+    assert tuner("apply", "--root", root, "--profile", "mi300x").code == 0
+    assert tuner("verify", "--root", root).code == 0
+    assert tuner("rollback", "--root", root).code == 0
+    assert tree(root) == before
+
+
+@pytest.mark.parametrize("fault", ["gpu-lost", "vf"])
+def test_mi300x_is_not_for_these_hosts(fault: str, copy_host: Callable[..., Path], tuner: Callable[..., Any]) -> None:
+    """Seven GPUs, or virtual functions: 31 with what was expected and found, and nothing written."""
+    root = copy_host("mi300x-cx7", fault)
+    before = tree(root)
+    result = tuner("apply", "--root", root, "--profile", "mi300x")
+    assert result.code == 31
+    assert "expected 8 GPU 1002:74a1" in result.err
+    assert tree(root) == before
