@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
@@ -15,7 +16,7 @@ from tuner.model import Change, Outcome, Plan, Reading, Seen, Verdict, Want
 SIGNS = {"value": "", "at_least": ">= ", "at_most": "<= "}
 STYLES = {
     "to change": "yellow", "drift": "red", "missing": "bold red", "unknown": "magenta", "held": "cyan",
-    "unsupported": "dim", "shadowed": "red", "pending": "cyan", "ok": "green", "raised": "green",
+    "unsupported": "dim", "shadowed": "red", "pending": "cyan", "ok": "green", "raised": "green", "undone": "yellow",
     "done": "green", "short": "yellow", "refused": "bold red", "not ours any more": "yellow", "unchanged": "dim",
 }  # fmt: skip
 LEGEND = {
@@ -25,7 +26,7 @@ LEGEND = {
     "unsupported": "this kernel or device does not have it, or will not take it",
     "shadowed": "right now, but another file wins at the next boot",
     "unknown": "could not be read",
-    "drift": "differs from what was applied",
+    "drift": "differs from what is wanted",
     "missing": "was there at apply and is gone, or no longer answers",
 }
 WIDEST = 44
@@ -68,11 +69,12 @@ def _short(text: str) -> str:
 def want(wanted: Want, knob: str = "") -> str:
     """A Want as the table shows it."""
     if wanted.kind == "one_of":
-        return "one of " + ", ".join(value(choice, _main(knob)) for choice in wanted.value)
-    return SIGNS[wanted.kind] + value(wanted.value, _main(knob))
+        return "one of " + ", ".join(value(choice, main_of(knob)) for choice in wanted.value)
+    return SIGNS[wanted.kind] + value(wanted.value, main_of(knob))
 
 
-def _main(knob: str) -> str:
+def main_of(knob: str) -> str:
+    """The field of the knob's record that tables show first."""
     return BY_NAME[knob].main if knob in BY_NAME else ""
 
 
@@ -90,13 +92,13 @@ def _running(found: Verdict | Change) -> str:
     wanted = want_.choices()
     if (
         isinstance(seen, Mapping)
-        and not _main(knob)
+        and not main_of(knob)
         and wanted
         and isinstance(wanted[0], Mapping)
         and "text" not in seen
     ):
         return value({name: item for name, item in seen.items() if name in wanted[0] or item})
-    return value(seen, _main(knob))
+    return value(seen, main_of(knob))
 
 
 def head(host: Host, settings_id: str = "") -> str:
@@ -135,7 +137,7 @@ def plan(found: Plan, host: Host, *, all_rows: bool, command: str) -> list[str]:
     held = [c for c in found.changes if c.held]
     rows += [("held", *_change(change)) for change in held]
     planned = {c.at for c in found.changes}
-    rows += [_verdict(v) for v in found.verdicts if v.setting.at not in planned and (all_rows or v.state != "ok")]
+    rows += [verdict_row(v) for v in found.verdicts if v.setting.at not in planned and (all_rows or v.state != "ok")]
     lines = [head(host, found.settings_id), counted(found, planning=True), "", *table(rows)]
     lines += [f"left alone  {line}" for line in found.left]
     lines += legend(v.state for v in found.verdicts if v.state not in ("ok", "drift"))
@@ -148,7 +150,8 @@ def _hints(found: Plan, held: Sequence[Change], command: str) -> list[str]:
     example = next((c for c in found.changes), None)
     lines = [""]
     if example:
-        lines.append(f"Why a value: tuner explain {example.knob}:{example.target}")
+        place = shlex.quote(f"{example.knob}:{example.target}")
+        lines.append(f"Why a value: {command.replace('tuner apply', f'tuner explain {place}', 1)}")
     classes = sorted({c.disruption for c in held if c.held.startswith("needs --allow")})
     if todo or classes:
         lines.append(f"Do it:       {command}{f' --allow {chr(44).join(classes)}' if classes else ''}")
@@ -159,12 +162,13 @@ def _hints(found: Plan, held: Sequence[Change], command: str) -> list[str]:
 def _change(change: Change) -> Row:
     running, wanted = _running(change), want(change.want, change.knob)
     if change.returning:
-        wanted = value(change.value, _main(change.knob))
+        wanted = value(change.value, main_of(change.knob))
     notes = [change.disruption if change.disruption != "none" else "", change.held, change.note]
     return f"{change.knob} {change.target}", running, wanted, "; ".join(note for note in notes if note)
 
 
-def _verdict(found: Verdict) -> Row:
+def verdict_row(found: Verdict) -> Row:
+    """One verdict as a row: state, place, running value, want, why."""
     note = found.why + (" (required)" if found.setting.required and found.state == "unsupported" else "")
     return (
         found.state,
@@ -182,17 +186,23 @@ def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool) -> list
     shown_rows.sort(key=lambda v: -order.index(v.state) if v.state in order else 1)
     lines = [head(host, found.settings_id), counted(found, planning=False)]
     if shown_rows:
-        rows = [_verdict(v) for v in shown_rows]
+        rows = [verdict_row(v) for v in shown_rows]
         lines += ["", *table([(*row[:3], f"want {row[3]}", row[4]) for row in rows])]
     lines += legend(v.state for v in found.verdicts)
     lines += ["", *notes, "Next boot: not predicted"]
     return lines
 
 
-def outcomes(found: Iterable[Outcome], *, rolling: bool = False) -> list[str]:
-    """One row for each outcome: before -> after."""
+def outcomes(found: Iterable[Outcome], *, rolling: bool = False, word: str = "") -> list[str]:
+    """One row for each outcome: before -> after; `word` stands for `done` where it did not last."""
     rows = [
-        (o.result, f"{o.knob} {o.target}", value(o.before, _main(o.knob)), f"-> {value(o.after, _main(o.knob))}", o.why)
+        (
+            word if word and o.result != "refused" else o.result,
+            f"{o.knob} {o.target}",
+            value(o.before, main_of(o.knob)),
+            f"-> {value(o.after, main_of(o.knob))}",
+            o.why,
+        )
         for o in found
         if not (rolling and o.result == "unchanged")
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tuner.host import Host
 from tuner.journal import Journal
 from tuner.ledger import Ledger, fold
 from tuner.lock import locked
-from tuner.model import Plan
+from tuner.model import Plan, Verdict
 from tuner.profile import Profile, match
 from tuner.run import Progress, Report, Stop
 from tuner.undo import rollback as undo
@@ -52,7 +53,7 @@ def _make(host: Host, profile: Profile, args: argparse.Namespace, ledger: Ledger
 
 
 def _root(args: argparse.Namespace) -> str:
-    return f" --root {args.root}" if args.root else ""
+    return f" --root {shlex.quote(args.root)}" if args.root else ""
 
 
 def _off(host: Host) -> list[str]:
@@ -97,7 +98,7 @@ def apply(args: argparse.Namespace) -> Answer:
                 again=lambda: _make(host, profile, args, ledger),
             )
         notes += _publish(host, journal, report)
-    lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(report, made)]
+    lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(report, made, _root(args))]
     return _apply_exit(report, made), documents.apply(report, made, host), lines
 
 
@@ -146,28 +147,45 @@ def _apply_exit(report: Report, made: Plan) -> Exit:
     return worst(codes)
 
 
-def _outcome_lines(report: Report, made: Plan) -> list[str]:
+def _outcome_lines(report: Report, made: Plan, root: str) -> list[str]:
     held = [c for c in made.changes if c.held]
-    lines = render.outcomes(report.outcomes)
+    undone = report.undone and bool(report.reason)
+    lines = render.outcomes(report.outcomes, word="undone" if undone else "")
     lines += [f"  side effect   {place}" for place in report.moved]
     lines += _after(report)
+    rest = [v for v in made.verdicts if _left(v, made)]
     if report.reason:
         state = "all was undone" if report.undone else "NOT RESTORED: " + ", ".join(report.not_restored)
         lines += ["", f"Failed: {report.reason}", state if report.outcomes else "nothing was written"]
     elif report.outcomes:
         results = [o.result for o in report.outcomes]
         counts = ", ".join(f"{results.count(r)} {r}" for r in ("done", "short", "refused") if r in results)
-        lines += ["", f"Generation {report.generation}: {counts}. Undo it: tuner rollback"]
+        lines += ["", f"Generation {report.generation}: {counts}. Undo it: tuner rollback{root}"]
     elif report.generation is not None:
         lines.append(f"Nothing to write; generation {report.generation} records these settings as the applied ones")
     else:
-        lines.append("Nothing to write: the host is as the profile wants it" if not held else "Nothing to write")
-    if held:
-        rows = [
-            ("held", f"{c.knob} {c.target}", render.value(c.before), render.want(c.want, c.knob), c.held) for c in held
-        ]
-        lines += ["", *render.table(rows)]
-    return lines
+        lines.append("Nothing to write" if held or rest else "Nothing to write: the host is as the profile wants it")
+    rows: list[render.Row] = [
+        (
+            "held",
+            f"{c.knob} {c.target}",
+            render.value(c.before, render.main_of(c.knob)),
+            render.want(c.want, c.knob),
+            c.held,
+        )
+        for c in held
+    ]
+    rows += [render.verdict_row(v) for v in rest]
+    return [*lines, "", *render.table(rows)] if rows else lines
+
+
+def _left(verdict: Verdict, made: Plan) -> bool:
+    """Whether apply could do nothing about this verdict, and the reader must know."""
+    if verdict.state == "drift":
+        return verdict.setting.at not in {c.at for c in made.changes}
+    return verdict.state in ("unknown", "missing", "pending") or (
+        verdict.state == "unsupported" and verdict.setting.required
+    )
 
 
 @contextlib.contextmanager

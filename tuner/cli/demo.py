@@ -101,7 +101,7 @@ def _play(show: Show) -> bool:
     show.on_copy(Exit.DIFFERS, "plan", *PROFILE)
     show.on_copy(Exit.OK, "apply", *PROFILE)
     show.on_copy(Exit.OK, "verify")
-    show.say("Somebody changes three values by hand:")
+    show.say("Somebody changes three values by hand; the third is refused, and still ends the clock cap of that GPU:")
     host = RecordedHost(show.root)
     for text, path, code in BROKEN:
         show.echo(host, text, path, code)

@@ -27,7 +27,7 @@ def list_hosts(args: argparse.Namespace) -> Answer:
 def copy(args: argparse.Namespace) -> Answer:
     """Makes the tree."""
     path = folder("hosts") / f"{args.name}.host"
-    if "/" in args.name or args.name.endswith(".host"):
+    if "/" in args.name or args.name.endswith(".host") or (not path.is_file() and os.path.isfile(args.name)):
         path = type(path)(args.name)
     if not path.is_file():
         raise bad_input(args.name, "no such recorded host", f"known: {', '.join(names('hosts', '.host'))}")

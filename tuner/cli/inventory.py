@@ -104,7 +104,7 @@ def _summary(found: Inventory) -> str:
 
 
 def _gpu_rows(found: Inventory) -> list[render.Row]:
-    rows: list[render.Row] = [("", "PCI address", "name", "NUMA", "driver", "serial", "PCIe", "device nodes", "")]
+    rows: list[render.Row] = [("", "PCI address", "name", "NUMA", "driver", "unique id", "PCIe", "device nodes", "")]
     for number, gpu in enumerate(found.gpus):
         notes = ["virtual function"] if gpu.vf else []
         notes += [gpu.partition] if gpu.partition else []

@@ -130,7 +130,9 @@ def _verb(verbs: Any, name: str, function: str, what: str, *, root: bool = True)
 
 
 def _profile(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    what = "name or file of a profile" + ("" if required else "; without it, the applied generation")
+    kept = parser.prog.endswith(" apply")
+    without = "" if required or kept else "; without it, the applied generation"
+    what = f"name or file of a profile{without}"
     parser.add_argument("--profile", required=required, metavar="PROFILE", help=what)
     _overlays(parser)
 

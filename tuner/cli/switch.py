@@ -14,6 +14,8 @@ from tuner.host import Host
 def off(args: argparse.Namespace) -> Answer:
     """Switches off, with a reason."""
     host = open_root(args.root, writing=True)
+    if not args.why.strip():
+        raise bad_input("--why", "is empty", "say why: whoever finds the node off will ask")
     try:
         why = switching.switch_off(host, args.why, args.span, who())
     except OSError as error:

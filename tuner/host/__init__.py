@@ -22,6 +22,8 @@ def open_host(root: str | None = None) -> Host:
     A root with `.tuner-host/` is recorded, `/` is live, any other tree with an etc/ is an image.
     Raises TunerError (bad input) for what is none of them.
     """
+    if root == "":
+        raise bad_input("--root", "is empty", "a copied host or an image's root; leave --root out for this machine")
     path = os.path.abspath(root or "/")
     if os.path.isdir(path) and os.path.samefile(path, "/"):
         return Host("/", "live", os.uname().nodename.partition(".")[0], os.uname().release)
