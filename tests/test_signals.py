@@ -35,6 +35,14 @@ file:
 STOPPING = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 
 
+@pytest.fixture(autouse=True)
+def default_signals() -> Iterator[None]:
+    """Whoever started the tests may ignore SIGHUP (nohup), and tuner then leaves it ignored."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, former)
+
+
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
     return write_profile(tmp_path / "four.yaml", SETTINGS)

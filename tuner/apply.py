@@ -130,7 +130,7 @@ def _one(run: Run, change: Change) -> Outcome | None:
         run.lossy = True
         why = f"the journal cannot be written: {error.strerror}"
         return Outcome(change.knob, change.target, found.value, found.value, "refused", why)
-    outcome = _outcome(change, found.value, after, failure)
+    outcome = _outcome(change, found.value, value, after, failure)
     try:
         run.record(outcome)
     except OSError as error:
@@ -140,11 +140,11 @@ def _one(run: Run, change: Change) -> Outcome | None:
     return outcome
 
 
-def _outcome(change: Change, before: Value, after: Reading, failure: str) -> Outcome:
+def _outcome(change: Change, before: Value, value: Value, after: Reading, failure: str) -> Outcome:
     """done, short or refused, by what was read back and nothing else."""
     knob = BY_NAME[change.knob]
     if not isinstance(after, Seen):
-        return Outcome(*change.at, before, before, "refused", failure or after.why)
+        return Outcome(*change.at, before, value, "refused", failure or after.why)
     back = change.returning and knob.restored(change.value, after.value)
     if back or met(change.want, after.value, knob.key) != "drift":
         return Outcome(*change.at, before, after.value, "done")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.journal import At, Entry, Generation, Journal, dead
-from tuner.model import Reading, Seen, Setting, from_plain, reading_from_plain, setting_from_plain
+from tuner.model import Reading, Seen, Setting, from_plain, reading_from_plain, replaced, setting_from_plain
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ def fold(journal: Journal) -> Ledger:
     for generation in live:
         for entry in generation.entries():
             if not entry.side:
-                first.setdefault(entry.at, entry)
+                known = first.setdefault(entry.at, entry)
+                if replaced(known.identity, entry.identity):
+                    first[entry.at] = entry
     if not live:
         return Ledger(live, first, _left(journal))
     newest = applied(live[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.host import Host
 from tuner.knobs import BY_NAME, Knob
-from tuner.model import Seen, Setting, Want, met
+from tuner.model import Absent, Seen, Setting, Want, met
 
 
 def derive(host: Host, expanded: list[Setting]) -> list[Setting]:
@@ -27,11 +27,13 @@ def derive(host: Host, expanded: list[Setting]) -> list[Setting]:
 
 def _kept(host: Host, knob: Knob, setting: Setting) -> bool:
     reading = knob.read(host, setting.target)
-    if not isinstance(reading, Seen):
+    if isinstance(reading, Absent):
         return False
+    if not isinstance(reading, Seen):
+        return True
     if setting.want.kind == "value" or met(setting.want, reading.value, knob.key) == "drift":
         return True
-    return any(host.exists(path) for path, _ in knob.stores([setting]))
+    return host.exists(knob.stores([setting])[0][0])
 
 
 def _file(path: str, text: str, ours: list[Setting]) -> Setting:

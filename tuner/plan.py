@@ -286,6 +286,8 @@ def give_back(
             continue
         knob = BY_NAME[at[0]]
         found = read(host, knob, at[1])
+        if isinstance(found, Unreadable):
+            left.append(f"{at[0]} {at[1]}: no longer in the profile, and cannot be read: {found.why}")
         if not isinstance(found, Seen) or knob.restored(entry.before, found.value):
             continue
         if replaced(entry.identity, knob.identity(host, at[1])):

@@ -27,7 +27,11 @@ def settle(host: Host, journal: Journal) -> list[str]:
         intent = generation.open_intent()
         if intent and intent["knob"] in BY_NAME:
             journal.add(number, _settled(host, intent))
-        for action in {BY_NAME[e.at[0]].after(e.at[1]) for e in generation.entries() if e.at[0] in BY_NAME} - {""}:
+        for action in {
+            BY_NAME[x["knob"]].after(x["target"])
+            for x in generation.lines
+            if x["op"] == "intent" and x["knob"] in BY_NAME
+        } - {""}:
             done, why = act(host, action)
             journal.add(number, {"op": "after", "run": kind, "action": action, "done": done, "why": why})
         if kind == "apply":
@@ -56,10 +60,11 @@ def _settled(host: Host, intent: Line) -> Line:
     knob = BY_NAME[at[0]]
     knob.settle(host, at[1])
     now = read(host, knob, at[1])
-    after = plain(now.value) if isinstance(now, Seen) else intent["before"]
+    after = plain(now.value) if isinstance(now, Seen) else intent["value"]
+    result = "done" if isinstance(now, Seen) and after == intent["value"] else "short"
     return {
         "op": "outcome", "run": intent["run"], "knob": at[0], "target": at[1], "before": intent["before"],
-        "after": after, "result": "done" if after == intent["value"] else "short", "why": "interrupted",
+        "after": after, "result": result, "why": "interrupted",
     }  # fmt: skip
 
 
@@ -111,7 +116,9 @@ def _merged(entries: list[Entry]) -> list[Entry]:
     found: dict[At, Entry] = {}
     for entry in entries:
         known = found.setdefault(entry.at, entry)
-        if known is not entry and not entry.side:
+        if replaced(known.identity, entry.identity):
+            found[entry.at] = entry
+        elif known is not entry and not entry.side:
             fields = None if known.fields is None or entry.fields is None else sorted({*known.fields, *entry.fields})
             found[entry.at] = Entry(entry.at, known.before, entry.left, fields, False, entry.disruption, known.identity)
     return list(found.values())

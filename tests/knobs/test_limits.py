@@ -131,12 +131,21 @@ def test_at_least_takes_unlimited_for_more_than_any_number(
     assert tuner("plan", "--root", node, "--profile", profile).code == 0
 
 
-def test_limits_conf_counts_in_kilobytes(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:
-    """limits.conf(5): memlock in kB, nofile as it is."""
+def test_numbers_stand_in_the_drop_in_alone(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:
+    """A number in limits.d would cap every login for the sake of one service."""
     settings = "limits: {slurmd.service/memlock: 1073741824, slurmd.service/nofile: 1048576}"
     assert tuner("apply", "--root", node, "--profile", write_profile(tmp_path / "p.yaml", settings)).code == 0
-    assert (node / LIMITS_D).read_text() == "# Written by tuner\n* - memlock 1048576\n* - nofile 1048576\n"
+    assert not (node / LIMITS_D).exists()
     assert "LimitMEMLOCK=1073741824\nLimitNOFILE=1048576\n" in (node / DROP_IN).read_text()
+
+
+def test_a_lower_bound_takes_nothing_away(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:
+    """soft 1024, hard 524288, wanted at least 65536: the hard limit stays open; a second plan has nothing to do."""
+    profile = write_profile(tmp_path / "p.yaml", "limits: {slurmd.service/nofile: {at_least: 65536}}")
+    assert tuner("apply", "--root", node, "--profile", profile).code == 0
+    assert "LimitNOFILE=65536:infinity\n" in (node / DROP_IN).read_text()
+    assert tuner("verify", "--root", node).code == 13
+    assert tuner("apply", "--root", node, "--profile", profile, "--json").document["generation"] is None
 
 
 def test_a_service_that_is_not_installed_gets_no_drop_in(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:

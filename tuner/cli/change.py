@@ -78,7 +78,7 @@ def apply(args: argparse.Namespace) -> Answer:
         notes = _settle(host, journal)
         ledger = fold(journal)
         made = _make(host, profile, args, ledger)
-        planfile.check(made, kept, args.expect)
+        planfile.check(made, host, kept, args.expect)
         gone = applying.stale(host, made)
         if gone:
             hint = "nothing was written; run it again"
@@ -111,6 +111,10 @@ def _kept(args: argparse.Namespace) -> planfile.Kept | None:
     if args.plan is None:
         return None
     no_overlays(args)
+    if args.keep_unmentioned:
+        raise bad_input(
+            "--keep-unmentioned", "was settled when the plan was kept", "tuner plan --keep-unmentioned -o FILE"
+        )
     kept = planfile.load(args.plan)
     args.keep_unmentioned = kept.keep_unmentioned
     return kept

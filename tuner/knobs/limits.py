@@ -14,10 +14,10 @@ from tuner.model import Absent, Reading, Seen, Setting, Value, Want
 
 UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 LIMITS = {
-    "memlock": ("Max locked memory", "LimitMEMLOCK", 1024),
-    "nofile": ("Max open files", "LimitNOFILE", 1),
+    "memlock": ("Max locked memory", "LimitMEMLOCK"),
+    "nofile": ("Max open files", "LimitNOFILE"),
 }
-"""The line of /proc/PID/limits, the directive of systemd, and the unit that limits.conf counts in (memlock: kB)."""
+"""The line of /proc/PID/limits and the directive of systemd."""
 
 UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
          "/lib/systemd/system")  # fmt: skip
@@ -29,10 +29,10 @@ class Limits(Knob):
     """A resource limit of a service, judged on its live process: `slurmd.service/memlock`, `sshd.service/nofile`.
 
     A value is a number (bytes for memlock, files for nofile) or `unlimited`, soft and hard alike. It is kept by a
-    systemd drop-in of the service, since services never read limits.d, and by a line in limits.d for logins through
-    PAM. A running process keeps the limits it started with: until the service is restarted the verdict is `pending`.
-    tuner restarts nothing. A Slurm job gets at most what slurmd has; PropagateResourceLimitsExcept=MEMLOCK in
-    slurm.conf keeps the limit of the login node out of it.
+    systemd drop-in of the service, since services never read limits.d; `unlimited` also by a line in limits.d for
+    logins through PAM, where a number would cap everybody. A running process keeps the limits it started with: until
+    the service is restarted the verdict is `pending`. tuner restarts nothing. A Slurm job gets at most what slurmd has;
+    PropagateResourceLimitsExcept=MEMLOCK in slurm.conf keeps the limit of the login node out of it.
     """
 
     name = "limits"
@@ -77,7 +77,8 @@ class Limits(Knob):
     def pending(self, host: Host, target: str, value: Value) -> str:
         """The drop-in is as it should be, and the process is older than it, or there is none."""
         unit, _, limit = target.partition("/")
-        if _directive(limit, value) not in _text(host, _drop_in(unit)).splitlines():
+        ours = _text(host, _drop_in(unit)).splitlines()
+        if not {_directive(limit, value), _directive(limit, value, at_least=True)} & set(ours):
             return ""
         running = next(_processes(host, unit), None) is not None
         return f"until {unit} is {'restarted' if running else 'started'}"
@@ -89,24 +90,19 @@ class Limits(Knob):
     def stores(self, settings: Sequence[Setting]) -> list[tuple[str, str]]:
         """The files that keep these settings: a drop-in for each service, and limits.d."""
         units: dict[str, dict[str, Value]] = {}
+        bounds: set[tuple[str, str]] = set()
         for setting in settings:
             unit, _, limit = setting.target.partition("/")
             units.setdefault(unit, {})[limit] = wanted(setting.want)
+            bounds.update({(unit, limit)} if setting.want.kind == "at_least" else set())
         files = []
         for unit, limits in sorted(units.items()):
-            lines = [_directive(limit, value) for limit, value in sorted(limits.items())]
+            lines = [_directive(n, value, at_least=(unit, n) in bounds) for n, value in sorted(limits.items())]
             files.append((_drop_in(unit), _text_of(["# Written by tuner", "[Service]", *lines])))
-        lines = [f"* - {limit} {_counted(limit, value)}" for limit, value in sorted(self._largest(units).items())]
-        files.append((f"/etc/security/limits.d/{FILE}", _text_of(["# Written by tuner", *lines])))
+        unlimited = sorted({n for limits in units.values() for n, v in limits.items() if _hard(v) == "unlimited"})
+        lines = [f"* - {limit} unlimited" for limit in unlimited]
+        files += [(f"/etc/security/limits.d/{FILE}", _text_of(["# Written by tuner", *lines]))] if lines else []
         return files
-
-    def _largest(self, units: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
-        largest: dict[str, Value] = {}
-        for limits in units.values():
-            for limit, value in limits.items():
-                if limit not in largest or self.key(_hard(value)) > self.key(_hard(largest[limit])):
-                    largest[limit] = value
-        return largest
 
     def about(self, target: str) -> str:
         """Where it is documented."""
@@ -126,14 +122,11 @@ def _hard(value: Value) -> Any:
     return value["hard"] if isinstance(value, Mapping) else value
 
 
-def _directive(limit: str, value: Value) -> str:
+def _directive(limit: str, value: Value, *, at_least: bool = False) -> str:
+    """LimitX=VALUE; a lower bound leaves the hard limit open, so that it never takes away what there is."""
     hard = _hard(value)
-    return f"{LIMITS[limit][1]}={'infinity' if hard == 'unlimited' else hard}"
-
-
-def _counted(limit: str, value: Value) -> str:
-    hard = _hard(value)
-    return "unlimited" if hard == "unlimited" else str(-(-int(hard) // LIMITS[limit][2]))
+    word = "infinity" if hard == "unlimited" else str(hard)
+    return f"{LIMITS[limit][1]}={word}" + (":infinity" if at_least and word != "infinity" else "")
 
 
 def _drop_in(unit: str) -> str:
