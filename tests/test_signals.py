@@ -37,10 +37,14 @@ STOPPING = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 
 @pytest.fixture(autouse=True)
 def default_signals() -> Iterator[None]:
-    """Whoever started the tests may ignore SIGHUP (nohup), and tuner then leaves it ignored."""
-    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """Whoever started the tests may ignore some (nohup, a shell's `&`), and tuner then leaves them ignored."""
+    former = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    }
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGHUP, former)
+    for number, handler in former.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
