@@ -16,7 +16,7 @@ EXITS = """exit codes:
   64 bad input"""
 
 MODULES = {
-    "plan": "change", "apply": "change", "rollback": "change", "verify": "look", "status": "look", "explain": "look",
+    "plan": "change", "apply": "change", "rollback": "change", "verify": "judge", "status": "look", "explain": "look",
     "history": "look", "list_hosts": "hosts", "copy": "hosts", "off": "switch", "on": "switch",
     "list_profiles": "profiles", "show": "profiles", "lint": "profiles", "diff": "profiles", "init": "profiles",
     "schema": "profiles", "detect": "inventory", "capture": "inventory", "demo": "demo",

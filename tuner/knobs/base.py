@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, Literal, Union
 
 from tuner.errors import BadValue
 from tuner.host.door import Host, Unrecorded
@@ -39,6 +39,8 @@ class Knob:
     """Holds what it can of what is asked, down to nothing at all, without an error: kept and reported as short."""
     read_only: ClassVar[bool] = False
     """Judged, never written: `advice` says what the operator must do."""
+    cost: ClassVar[Literal["file", "socket", "tool"]] = "file"
+    """What a reading costs: files through the door (cheap to read again), a socket, or a tool that is run."""
 
     def canonical(self, target: str) -> str:
         """The one name of a target or of a pattern over targets; BadValue for what can be neither."""
