@@ -39,6 +39,7 @@ GPUS = {  # bus -> unique id, as in the dump of ROCm/k8s-device-plugin
 VRAM, HIVE = 206141652992, 10631624818852212319
 FRONT = {"0000:07:00.0": True, "0000:07:00.1": False}  # the other NIC: two ports of 100 Gb/s, one without a cable
 GEN5, GEN2 = ("32.0 GT/s PCIe", 16), ("5.0 GT/s PCIe", 1)
+DISKS = ("pci0000:00/0000:00:03.2/0000:08:00.0", "pci0000:80/0000:80:03.2/0000:88:00.0")  # NVMe, one on each socket
 UNREAD = "config driver_override enable irq local_cpulist local_cpus modalias power remove rescan resource"
 GPU_UNREAD = "board_info mem_info_gtt_total mem_info_vis_vram_total pcie_bw pcie_replay_count pp_cur_state reset_method"
 """What every PCI device and every GPU has, and no source tells the content of."""
@@ -79,8 +80,13 @@ FILES = {
     "/sys/module/amdgpu/initstate": "live",
     "/sys/module/amdgpu/parameters/noretry": "-1",
     "/sys/module/amdgpu/version": "6.10.5",  # there with AMD's own (DKMS) driver only
+    "/sys/module/mlx5_core/initstate": "live",
+    "/sys/module/mlx5_core/parameters/prof_sel": "2",
+    "/sys/module/nvme_core/initstate": "live",
+    "/sys/module/nvme_core/parameters/io_timeout": "30",
+    "/sys/module/nvme_core/parameters/multipath": "Y",
 }
-DEV = "dri infiniband ipmi0 kfd nvme0 nvme0n1 nvme0n1p1 nvme0n1p2"
+DEV = "dri infiniband ipmi0 kfd nvme0 nvme0n1 nvme0n1p1 nvme0n1p2 nvme1 nvme1n1"
 GUEST_ONLY = re.compile(r"cdrom|dri|fd0|fb0|parport0|sg0|sr0|vda")
 ETC = ("default environment fstab group hostname modprobe.d modules modules-load.d netplan os-release passwd profile.d "
        "security shadow ssh sysctl.conf sysctl.d systemd udev")
@@ -135,10 +141,16 @@ RULES = """\
   /sys/devices/system/cpu/cpufreq/boost: [{is: int, low: 0, high: 1}, {is: alias, path: /sys/devices/system/cpu/cpufreq/policy*/boost}]
   /sys/devices/system/cpu/cpufreq/policy*/boost: {is: int, low: 0, high: 1}
   /sys/devices/system/cpu/cpu*/cpuidle/state*/disable: {is: int, low: 0, high: 1}
+  /proc/irq/*/smp_affinity_list: {is: cpulist, high: 191}
 """  # noqa: E501 a rule is one line
 SWAPPED = {"room: 440": "room: 200000", "room: 0": "room: 400", "to: 67584": "to: 90112", "the guest": "plain-vm",
-           "{is: refuse, errno: ENOTSUP}": "{is: int, low: 0, high: 1}"}
-"""In plain-vm's rules: 1 TiB on each node, a watchdog as bare metal has it."""
+           "{is: refuse, errno: ENOTSUP}": "{is: int, low: 0, high: 1}", "depth: 256": "depth: 1023",
+           "high: 256}": "high: 1023}"}
+"""In plain-vm's rules: 1 TiB on each node, a watchdog as bare metal has it, the queues of NVMe."""
+MOUNTS = """\
+20 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
+22 20 0:6 / /dev rw,nosuid,relatime shared:2 - devtmpfs udev rw,size=1056700000k,nr_inodes=264175000,mode=755,inode64
+27 22 0:24 / /dev/shm rw,nosuid,nodev shared:4 - tmpfs tmpfs rw,inode64"""
 FAULTS = {
     "gpu-lost": "0000:c7:00.0 fell off the bus; its card numbers stay free, KFD counts 7",
     "gpu-in-reset": "the hive resets: what asks the firmware answers EPERM on all 8",
@@ -232,6 +244,7 @@ def build(variant: Variant) -> Tree:
     _dev(tree, variant, plain["/dev"].names)
     _services(tree)
     _cpus(tree)
+    _disks(tree)
     for root, bus in zip(ROOTS, GPUS, strict=True):
         _rail(tree, variant, root, bus)
     for number, (address, up) in enumerate(FRONT.items(), 1):
@@ -279,6 +292,7 @@ def _proc(tree: Tree) -> None:
     tree.folder("/proc", PROC.split(), 0o555)  # no process: nobody holds a GPU
     loaded = "\n".join(f"{module} 4096 0 - Live 0x0000000000000000" for module in MODULES.split())
     tree.files("/proc", {"cmdline": BOOT, "modules": loaded, "meminfo": _memory("", 2 * NODE_KB)})
+    tree.file("/proc/self/mountinfo", MOUNTS)
     tree.file("/proc/version", f"Linux version {KERNEL} (gcc-12, GNU ld 2.38) {SYSCTL['kernel/version']}")
     model = "AMD EPYC 9654 96-Core Processor"
     cores = (f"processor\t: {n}\nmodel name\t: {model}\nphysical id\t: {n // 96}\n" for n in range(CPUS))
@@ -346,6 +360,20 @@ def _cpus(tree: Tree) -> None:
         memory = _memory(f"Node {node} ", NODE_KB)
         tree.files(f"{nodes}/node{node}", {"cpulist": cores, "distance": distance, "meminfo": memory})
     tree.folder(nodes, ["has_cpu", "has_memory", "has_normal_memory", "node0", "node1", "online", "possible", "power"])
+
+
+def _disks(tree: Tree) -> None:
+    """NVMe disks as the kernel leaves them: no scheduler for several queues, 128 kB of read-ahead."""
+    for number, place in enumerate(DISKS):
+        controller = f"/sys/devices/{place}/nvme/nvme{number}"
+        disk = f"{controller}/nvme{number}n1"
+        tree.file(f"{controller}/serial", f"S64GNE0R40000{number}")
+        tree.files(disk, {"wwid": f"eui.002538470000000{number}", "removable": 0, "mq/0/nr_tags": 1023})
+        tree.files(f"{disk}/queue", {"read_ahead_kb": 128, "nr_requests": 1023}, 0o644)
+        tree.file(f"{disk}/queue/scheduler", "[none] mq-deadline ", 0o644)
+        tree.link(f"{disk}/device", controller)
+        tree.link(f"/sys/block/nvme{number}n1", disk)
+    tree.folder("/sys/block", [*(f"loop{n}" for n in range(8)), *(f"nvme{n}n1" for n in range(len(DISKS)))])
 
 
 def _rail(tree: Tree, variant: Variant, root: int, bus: int) -> None:
@@ -490,6 +518,17 @@ def _nic(tree: Tree, place: str, number: int, netdev: str, gbps: int) -> None:
     for kind, device in (("net", net), ("infiniband", rdma), ("infiniband_verbs", verbs)):
         tree.link(f"{device}/device", place)
         tree.link(f"/sys/class/{kind}/{posixpath.basename(device)}", device)
+    _interrupts(tree, place, number)
+
+
+def _interrupts(tree: Tree, place: str, number: int) -> None:
+    """Eight vectors, each on one CPU as irqbalance places them; of every second NIC two are off its node."""
+    near = int(int(place[-7:-5], 16) >= 0x80)
+    for vector in range(8):
+        node = near ^ int(number % 2 == 1 and vector < 2)
+        irq = 100 + 8 * number + vector
+        tree.file(f"{place}/msi_irqs/{irq}", "msix")
+        tree.file(f"/proc/irq/{irq}/smp_affinity_list", 96 * node + 8 * number + vector, 0o644)
 
 
 def _kfd(tree: Tree, variant: Variant) -> None:

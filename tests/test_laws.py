@@ -263,6 +263,59 @@ GPUS = [
     gpu("stock", "auto", {"level": "auto", "min": 500, "max": 2100}, CAPPED),
 ]  # fmt: skip
 
+NIC, FAR = "0000:28:00.0", "0000:86:00.0"
+IRQ = "/proc/irq/{}/smp_affinity_list"
+
+
+def interrupts(name: str, target: str, lists: dict[int, str], reads: dict[str, str]) -> Foreign:
+    """Lists of CPUs written for interrupts of one NIC."""
+    words = [word for number, text in lists.items() for word in (IRQ.format(number), text)]
+    return Foreign(name, target, echo(*words), reads, "local", {"all": "local"})
+
+
+IRQS = [
+    interrupts("one CPU each", NIC, dict(zip(range(124, 132), map(str, [120, 121, *range(26, 32)]), strict=True)),
+               {"all": "remote", "irq124": "120", "irq125": "121"}),
+    interrupts("anywhere", NIC, dict.fromkeys(range(124, 132), "0-191"), {"all": "remote", "irq124-131": "0-191"}),
+    interrupts("one away", NIC, {**dict.fromkeys(range(124, 131), "0-95"), 131: "96"},
+               {"all": "remote", "irq131": "96"}),
+    interrupts("two lists", NIC, dict(zip(range(124, 132), ["0-191", "95,96"] * 4, strict=True)),
+               {"all": "remote", "irq124,126,128,130": "0-191", "irq125,127,129,131": "95-96"}),
+    interrupts("at home, each its own", NIC, dict(zip(range(124, 132), map(str, range(8)), strict=True)),
+               {"all": "local"}),
+    interrupts("on the other node", FAR, dict.fromkeys(range(148, 156), "0-95,191"),
+               {"all": "remote", "irq148-155": "0-95,191"}),
+]  # fmt: skip
+
+DISK = "/sys/block/{}/queue/{}"
+
+
+def disk(name: str, attribute: str, text: str, reads: Any, writes: str, becomes: Any) -> list[Foreign]:
+    """A text written to an attribute of the disk of each host."""
+    return [
+        Foreign(f"{one} {name}", f"block/{one}/{attribute}", echo(DISK.format(one, attribute), text), reads, writes,
+                becomes)
+        for one in ("vda", "nvme1n1")
+    ]  # fmt: skip
+
+
+KSM = "/sys/kernel/mm/ksm/run"
+SYSFS = [
+    *disk("raised", "read_ahead_kb", "16384", 16384, "4096", 4096),
+    *disk("off", "read_ahead_kb", "0", 0, "128", 128),
+    *disk("no whole page", "read_ahead_kb", "511", 508, "1022", 1020),
+    *disk("to off", "read_ahead_kb", "4096", 4096, "0", 0),
+    *disk("to none", "scheduler", "mq-deadline", "mq-deadline", "none", "none"),
+    *disk("other word", "scheduler", "none", "none", "deadline", "mq-deadline"),
+    *disk("fewest", "nr_requests", "4", 4, "64", 64),
+    Foreign("own requests", "block/vda/scheduler",
+            echo(DISK.format("vda", "scheduler"), "mq-deadline", DISK.format("vda", "nr_requests"), "32"),
+            "mq-deadline", "none", "none"),
+    Foreign("merging", "mm/ksm/run", echo(KSM, "1"), 1, "0", 0),
+    Foreign("stopped", "mm/ksm/run", echo(KSM, "0"), 0, "2", 2),
+    Foreign("unmerged", "mm/ksm/run", echo(KSM, "2"), 2, "1", 1),
+]  # fmt: skip
+
 WRITABLE = [knob for knob in KNOBS if not knob.read_only]
 """A knob that only judges has nothing to undo."""
 
@@ -271,8 +324,10 @@ TABLES: dict[str, list[Foreign]] = {
     "cpu": CPUS,
     "sysctl": SYSCTL,
     "sysctl.pair": PAIRS,
+    "sysfs": SYSFS,
     "thp": THPS,
     "hugepages": HUGEPAGES,
+    "irq": IRQS,
     "file": FILES,
 }
 

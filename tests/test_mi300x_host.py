@@ -67,7 +67,7 @@ def test_the_manifest_is_what_the_generator_gives() -> None:
 def test_it_is_marked_synthetic_and_stays_readable() -> None:
     text = (HOSTS / "mi300x-cx7.host").read_text(encoding="utf-8")
     assert "|synthetic: true" in text.split("file 0644 /.tuner-host/kernel.yaml")[0]
-    assert text.count("\n") < 25000
+    assert text.count("\n") < 26000
     assert len(text) < 1_500_000
 
 

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import tree
+from tuner.cpulist import cpu_list, cpu_numbers
 from tuner.errors import BadValue, Refused
 from tuner.host.recorded import RecordedHost
-from tuner.knobs.cpu import Cpu, cpu_list, cpu_numbers
+from tuner.knobs.cpu import Cpu
 from tuner.model import Absent, Seen, Unreadable, Value, Want, aim
 from tuner.plan import read_only
 from tuner.sim import store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from errno import EINVAL, ENOENT, ENOTSUP
+from errno import EINVAL, ENOENT, ENOTSUP, ERANGE
 from pathlib import Path
 
 import pytest
@@ -54,6 +54,14 @@ def copy(masters: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory)
 def kernel(copy: Path) -> Kernel:
     """The kernel of plain-vm."""
     return Kernel(copy)
+
+
+@pytest.fixture(scope="module")
+def server(masters: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Kernel:
+    """The kernel of mi300x-cx7; a test puts the state of its file there first."""
+    path = tmp_path_factory.mktemp("server") / "mi300x-cx7"
+    shutil.copytree(masters("mi300x-cx7"), path, symlinks=True)
+    return Kernel(path)
 
 
 # numbers below /proc/sys
@@ -331,3 +339,54 @@ def test_an_action_keeps_no_value(kernel: Kernel) -> None:
     assert kernel.echo(f"{VM}/compact_memory", "1\n") == 0
     with pytest.raises(PermissionError):
         kernel.cat(f"{VM}/compact_memory")
+
+
+# block devices: block/elevator.c and block/blk-sysfs.c of Linux 6.1
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "number", "shows", "requests"),
+    [
+        ("[none] mq-deadline ", "mq-deadline\n", 0, "none [mq-deadline] ", "256"),
+        ("[none] mq-deadline ", "deadline", 0, "none [mq-deadline] ", "256"),
+        ("none [mq-deadline] ", " none \n", 0, "[none] mq-deadline ", "1023"),
+        ("none [mq-deadline] ", "mq-deadline", 0, "none [mq-deadline] ", "99"),
+        ("none [mq-deadline] ", "bfq", EINVAL, "none [mq-deadline] ", "99"),
+        ("none [mq-deadline] ", "[none]", EINVAL, "none [mq-deadline] ", "99"),
+        ("none [mq-deadline] ", "", EINVAL, "none [mq-deadline] ", "99"),
+    ],
+)
+def test_a_switch_of_the_scheduler_sets_the_requests(
+    copy_host: Callable[..., Path], before: str, text: str, number: int, shows: str, requests: str
+) -> None:
+    """NVMe with 1023 tags: as many without a scheduler, twice 128 with one; the same again changes nothing."""
+    kernel, queue = Kernel(copy_host("mi300x-cx7")), "/sys/block/nvme0n1/queue"
+    kernel.put(f"{queue}/scheduler", f"{before}\n")
+    kernel.put(f"{queue}/nr_requests", "99\n")
+    assert kernel.echo(f"{queue}/scheduler", text) == number
+    assert kernel.cat(f"{queue}/scheduler") == f"{shows}\n"
+    assert kernel.cat(f"{queue}/nr_requests") == f"{requests}\n"
+
+
+@pytest.mark.parametrize(("text", "shows"), [("4095", "4092"), ("3", "0"), ("4096", "4096")])
+def test_read_ahead_is_whole_pages(kernel: Kernel, text: str, shows: str) -> None:
+    assert kernel.echo("/sys/block/vda/queue/read_ahead_kb", text) == 0
+    assert kernel.cat("/sys/block/vda/queue/read_ahead_kb") == f"{shows}\n"
+
+
+# lists of CPUs
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "shows"),
+    [
+        ("3", 0, "3"), ("0-95\n", 0, "0-95"), ("0,1,2,3", 0, "0-3"), ("5,4", 0, "4-5"), ("0-1,1-2,8", 0, "0-2,8"),
+        ("191", 0, "191"), ("192", ERANGE, "120"), ("0-200", ERANGE, "120"), ("", EINVAL, "120"), ("\n", EINVAL, "120"),
+        ("-1", EINVAL, "120"), ("3-1", EINVAL, "120"), ("0xf", EINVAL, "120"), ("0,,1", 0, "0-1"), (",", EINVAL, "120"),
+    ],
+)  # fmt: skip
+def test_the_cpus_of_an_interrupt(server: Kernel, text: str, number: int, shows: str) -> None:
+    """bitmap_parselist of lib/bitmap-str.c, and what kernel/irq/proc.c makes of a list without an online CPU."""
+    path = "/proc/irq/124/smp_affinity_list"
+    server.put(path, "120\n")
+    assert (server.echo(path, text), server.cat(path)) == (number, f"{shows}\n")

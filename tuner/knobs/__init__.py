@@ -8,22 +8,30 @@ from tuner.knobs.cmdline import Cmdline
 from tuner.knobs.cpu import Cpu
 from tuner.knobs.file import File
 from tuner.knobs.hugepages import Hugepages
+from tuner.knobs.irq import Irq
 from tuner.knobs.limits import Limits
+from tuner.knobs.module import Module
 from tuner.knobs.service import Service
+from tuner.knobs.shm import Shm
 from tuner.knobs.sysctl import Sysctl
 from tuner.knobs.sysctl_pair import SysctlPair
+from tuner.knobs.sysfs import Sysfs
 from tuner.knobs.thp import Thp
 
 KNOBS: tuple[Knob, ...] = (
     Thp(),
     Sysctl(),
     SysctlPair(),
+    Sysfs(),
+    Irq(),
     Cpu(),
     AmdgpuClock(),
     Hugepages(),
     Limits(),
+    Shm(),
     Service(),
     Cmdline(),
+    Module(),
     File(),
 )
 """NUMA balancing (sysctl) before huge pages; THP before vm.min_free_kbytes, which it raises; files last."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Collection, Mapping
-from itertools import groupby
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from tuner.cpulist import cpu_list, cpu_numbers
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, reading, scalar
@@ -150,19 +150,6 @@ class Cpu(Knob):
         return ABOUT.get(target.partition("/")[0], "")
 
 
-def cpu_list(cpus: Collection[int]) -> str:
-    """0-3,8: CPUs as the kernel lists them."""
-    groups = groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0])
-    ranges = [[cpu for _, cpu in group] for _, group in groups]
-    return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in ranges)
-
-
-def cpu_numbers(text: str) -> list[int]:
-    """The inverse of `cpu_list`."""
-    spans = [part.partition("-") for part in text.split(",")]
-    return [cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)]
-
-
 def _listed(host: Host, folder: str, stem: str) -> list[str]:
     """The names in a folder that are the stem and a number, in order of the number; none where it is not there."""
     names: list[str] = []
@@ -172,12 +159,12 @@ def _listed(host: Host, folder: str, stem: str) -> list[str]:
 
 
 def _policies(host: Host) -> list[Place]:
-    """The cpufreq policies with their online CPUs; a policy without any cannot be read (EBUSY) and keeps its number."""
+    """The cpufreq policies with their online CPUs; one without any cannot be read (EBUSY, which is evidence enough)."""
     found = []
     for name in _listed(host, POLICIES, "policy"):
         cpus: tuple[int, ...] = (int(name[6:]),)
         with contextlib.suppress(OSError, Unrecorded):
-            cpus = tuple(int(cpu) for cpu in host.text(f"{POLICIES}/{name}/affected_cpus").split())
+            cpus = tuple(int(cpu) for cpu in host.peek(f"{POLICIES}/{name}/affected_cpus").split())
         if cpus:
             found.append(Place(f"{POLICIES}/{name}", cpus))
     return found
@@ -223,8 +210,10 @@ def _state(host: Host, folder: str, name: str, first: str) -> str:
 
 
 def _name(host: Host, folder: str) -> str:
+    """What the state is called: fixed by the driver while it is loaded, so that the first CPU's is evidence enough."""
+    read = host.text if folder.startswith(f"{CPUS}/cpu0/") else host.peek
     with contextlib.suppress(FileNotFoundError):
-        return host.text(f"{folder}/name").strip()
+        return read(f"{folder}/name").strip()
     return ""
 
 

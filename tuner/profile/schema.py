@@ -18,8 +18,10 @@ from tuner.knobs.cmdline import WORDS as TOKENS
 from tuner.knobs.hugepages import TARGET as POOL
 from tuner.knobs.limits import LIMITS
 from tuner.knobs.service import CHOICES, OTHERS
+from tuner.knobs.shm import MOST, SHM, SIZE
 from tuner.knobs.sysctl_keys import ACTIONS, ELSEWHERE, KEYS, PAIRS, Key
 from tuner.knobs.sysctl_pair import PAIRS as COUPLES
+from tuner.knobs.sysfs import BOUNDS, KSM, SCHEDULER
 from tuner.knobs.thp import NUMBERS, WORDS
 from tuner.model import WANT_KINDS
 from tuner.profile.lines import GATES, LINE
@@ -36,6 +38,7 @@ NUMBER_TEXT = r"-?(?:0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)"
 """What tuner.knobs.base.number reads: no unit, no leading zero."""
 
 WILD = r"[*?\[]"
+ADDRESS = r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]"
 COUNT: Schema = {
     "anyOf": [{"type": "integer", "minimum": 0, "maximum": 9999}, {"type": "string", "pattern": "^\\d{1,4}$"}]
 }
@@ -209,6 +212,18 @@ def _cpu(defs: Defs) -> Schema:
     return _closed({"governor": word, "epp": word, "boost": switch}, {"^cstate/.": switch})
 
 
+def _sysfs(defs: Defs) -> Schema:
+    disks = {name: _bounded(defs, *span) for name, span in BOUNDS.items() if name != KSM}
+    word = {"type": "string", "pattern": "^[a-z][a-z0-9_-]*$"}
+    disks[SCHEDULER] = _setting(defs, "scheduler", word, bound=False)
+    return _closed({KSM: _bounded(defs, *BOUNDS[KSM])}, {rf"^block/[^/.\s][^/\s]*/{n}$": s for n, s in disks.items()})
+
+
+def _shm(defs: Defs) -> Schema:
+    size = {"anyOf": [_number(0, MOST), {"type": "string", "pattern": rf"^\s*{SIZE.pattern}\s*$"}]}
+    return _closed({SHM: _setting(defs, "size", size)})
+
+
 def _limits(defs: Defs) -> Schema:
     most = _number(0, 2**63 - 1)
     shape = {"anyOf": [*most["anyOf"], {"enum": ["unlimited", "infinity"]}]}
@@ -241,6 +256,17 @@ def _file(defs: Defs) -> Schema:
     return _closed({}, {r"^/(?!(?:proc|sys|dev)(?:/|$))[^/]": setting})
 
 
+def _irq(defs: Defs) -> Schema:
+    placed = _words(defs, ("local",))
+    return _closed({}, {rf"^{ADDRESS}$": placed, WILD: placed})
+
+
+def _module(defs: Defs) -> Schema:
+    text: Schema = {"type": ["string", "number", "boolean"]}
+    value = _setting(defs, "module", {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]})
+    return _closed({}, {r"^[A-Za-z0-9_-]+/[A-Za-z0-9_.-]+$": value, r"^(?=.*[*?\[])[^/]+/[^/]+$": value})
+
+
 def _amdgpu(defs: Defs) -> Schema:
     mhz = _number(1, 65534)
     records = [
@@ -248,13 +274,13 @@ def _amdgpu(defs: Defs) -> Schema:
         for level, limits in TAKES.items()
     ]
     setting = _setting(defs, "amdgpu.clock", {"anyOf": [{"const": "auto"}, *records]}, bound=False)
-    address = r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]"
-    return _closed({}, {rf"^{address}$": setting, WILD: setting})
+    return _closed({}, {rf"^{ADDRESS}$": setting, WILD: setting})
 
 
 PARTS: dict[str, Callable[[Defs], Schema]] = {
     "sysctl": _sysctl, "sysctl.pair": _pair, "thp": _thp, "hugepages": _hugepages, "cpu": _cpu,
     "amdgpu.clock": _amdgpu, "limits": _limits,
-    "service": _service, "cmdline": _cmdline, "file": _file,
+    "sysfs": _sysfs, "shm": _shm, "service": _service, "cmdline": _cmdline, "file": _file,
+    "irq": _irq, "module": _module,
 }  # fmt: skip
 """What each knob's targets and values look like."""

@@ -65,9 +65,16 @@ cstate/C6: {value: "off", why: Waking up takes too long for us, source: measured
 "*": {value: {level: perf_determinism, max: 1900}, why: Equal clocks on all GPUs, source: measured here}
 """,
     "hugepages": "node*/2MB: {at_least: 1024, why: Our allocator asks for them, source: its manual}\n",
+    "irq": '"*": {value: local, why: irqbalance is not used here, source: measured here}\n',
     "limits": "slurmd.service/nofile: {at_least: 1048576, why: Loaders open many files, source: measured here}\n",
+    "sysfs": """\
+block/nvme*/read_ahead_kb: {at_least: 4096, why: Our data sets are large files, source: measured here}
+block/nvme*/scheduler: {value: none, why: The fast disks order requests themselves, source: measured here}
+""",
+    "shm": '"/dev/shm": {at_least: 64G, why: Our loaders exchange batches there, source: measured here}\n',
     "service": "irqbalance.service: {value: inactive, why: We place interrupts ourselves, source: irqbalance(1)}\n",
     "cmdline": "pci: {value: realloc=off, why: Our boards need it, source: their manual, required: true}\n",
+    "module": "nvme_core/io_timeout: {value: 60, why: Our fabric takes its time, source: its manual}\n",
     "file": """\
 /etc/modprobe.d/site.conf:
   value: {text: "options nvme poll_queues=4\\n", mode: "0644"}

@@ -69,6 +69,22 @@ def word(world: World, rule: Rule, path: str, written: str, before: str) -> None
         world.set(path, " ".join(f"[{w}]" if w == chosen else w for w in offered) + "\n")
 
 
+def scheduler(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """One of the I/O schedulers in the file. A switch sets nr_requests beside it, by the `depth` of the device.
+
+    elevator_disable in block/elevator.c, blk_mq_init_sched in block/blk-mq-sched.c; the list ends in a blank.
+    """
+    offered, chosen = before.replace("[", "").replace("]", "").split(), written.strip()
+    chosen = "mq-deadline" if chosen == "deadline" and chosen not in offered else chosen
+    if chosen not in offered:
+        raise fault(errno.EINVAL, path)
+    if f"[{chosen}]" in before.split():
+        return
+    world.set(path, " ".join(f"[{w}]" if w == chosen else w for w in offered) + " \n")
+    waiting = rule["depth"] if chosen == "none" else 2 * min(rule["depth"], 128)
+    world.set(f"{path.rpartition('/')[0]}/nr_requests", f"{waiting}\n")
+
+
 def alias(world: World, rule: Rule, path: str, written: str, before: str) -> None:
     """The same value also shows in the file `path`, or in all that match it."""
     for other in world.find(rule["path"]) if "*" in rule["path"] else [rule["path"]]:
@@ -159,6 +175,26 @@ def _show(world: World, folder: str, pages: int, used: int) -> None:
         world.set(f"{folder}/nr_hugepages_mempolicy", f"{pages}\n")
 
 
+def cpulist(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """CPUs up to `high`, all of them online, shown in ranges (kernel/irq/proc.c; bitmap_parselist in lib/bitmap-str.c).
+
+    A number too high is ERANGE; what is no list, and a list without any CPU, is EINVAL.
+    """
+    bits: set[int] = set()
+    for part in written.replace(",", " ").split():
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        first, last = (int(found.group(1)), int(found.group(2) or found.group(1))) if found else (1, 0)
+        if first > last:
+            raise fault(errno.EINVAL, path)
+        if last > rule["high"]:
+            raise fault(errno.ERANGE, path)
+        bits |= set(range(first, last + 1))
+    if not bits:
+        raise fault(errno.EINVAL, path)
+    edges = [n for n in sorted(bits) if n - 1 not in bits], [n for n in sorted(bits) if n + 1 not in bits]
+    world.set(path, ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(*edges, strict=True)) + "\n")
+
+
 BEHAVIOURS: dict[str, Behaviour] = {
     "text": Behaviour(text),
     "raw": Behaviour(raw),
@@ -166,6 +202,8 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "pow2": Behaviour(pow2, takes=frozenset({"low", "high", "errno"})),
     "vector": Behaviour(vector, frozenset({"length"}), frozenset({"low", "high", "errno"})),
     "word": Behaviour(word, takes=frozenset({"words", "errno"})),
+    "cpulist": Behaviour(cpulist, frozenset({"high"})),
+    "scheduler": Behaviour(scheduler, frozenset({"depth"})),
     "alias": Behaviour(alias, frozenset({"path"})),
     "zeroes": Behaviour(zeroes, frozenset({"path"}), frozenset({"changed"})),
     "raises": Behaviour(raises, frozenset({"path", "to"})),

@@ -121,7 +121,7 @@ def _range(value: Any) -> bool:
 
 TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
-        ("low", "high", "to", "length", "room", "used", "fragmented", "size_kB", "default_kB", "step"),
+        ("low", "high", "to", "length", "room", "used", "fragmented", "size_kB", "default_kB", "step", "depth"),
         ("a number", _number),
     ),
     "changed": ("true or false", lambda v: isinstance(v, bool)),
