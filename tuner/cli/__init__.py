@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from tuner.errors import Exit, TunerError
+from tuner.errors import Exit, Problem, TunerError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,8 +50,29 @@ def _run(words: list[str]) -> int:
     except TunerError as error:
         if "--debug" in words:
             raise
+        if _plugin(words):
+            return _unknown(error.problems)
         _complain(error, as_json="--json" in words)
         return int(error.code)
+    except Exception as error:
+        if "--debug" in words or not _plugin(words):
+            raise
+        return _unknown([Problem("", f"{type(error).__name__}: {error}", "tuner verify --debug shows where")])
+
+
+def _plugin(words: list[str]) -> bool:
+    """Whether a monitoring system called: known before the words are parsed, since bad usage is an answer to it too."""
+    given = "--format=nagios" in words or ("--format", "nagios") in itertools.pairwise(words)
+    return "verify" in words and given
+
+
+def _unknown(problems: list[Problem]) -> int:
+    """What keeps a plugin from its answer goes to stdout; 1 and 64 would mean something else there."""
+    from tuner import formats
+
+    with _printing():
+        sys.stdout.write(formats.failed(problems))
+    return formats.UNKNOWN
 
 
 def _answer(words: list[str]) -> int:
@@ -60,7 +82,7 @@ def _answer(words: list[str]) -> int:
     verb = getattr(importlib.import_module(f"tuner.cli.{MODULES[args.verb]}"), args.verb)
     code, document, lines = verb(args)
     with _printing():
-        if args.json:
+        if args.json and document:
             json.dump(document, sys.stdout, indent=1)
             sys.stdout.write("\n")
         else:

@@ -20,6 +20,7 @@ MODULES = {
     "history": "look", "list_hosts": "hosts", "copy": "hosts", "off": "switch", "on": "switch",
     "list_profiles": "profiles", "show": "profiles", "lint": "profiles", "diff": "profiles", "init": "profiles",
     "schema": "profiles", "detect": "inventory", "capture": "inventory", "demo": "demo",
+    "formatted": "watch", "watch": "watch",
 }  # fmt: skip
 """Which module of tuner.cli has the function of a verb: imported when the verb is called, not before."""
 
@@ -63,6 +64,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     verify = _verb(verbs, "verify", "verify", "prove that what was applied still holds")
     _profile(verify, required=False)
     _all(verify)
+    _monitors(verify)
     rollback = _verb(verbs, "rollback", "rollback", "undo the newest live generation")
     rollback.add_argument("--to", type=int, metavar="N", help="undo all generations newer than N; 0: all of them")
     rollback.add_argument("--force", action="store_true", help="restore also what somebody else changed since")
@@ -90,7 +92,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     off.add_argument("--why", required=True, metavar="TEXT")
     off.add_argument("--for", dest="span", metavar="SPAN", help="such as 30m, 2h, 1d; without it until `tuner on`")
     _verb(verbs, "on", "on", "end `tuner off`")
-    return parser.parse_args(list(words))
+    return _dispatched(parser.parse_args(list(words)))
+
+
+def _dispatched(args: argparse.Namespace) -> argparse.Namespace:
+    """--format and --watch have functions of their own; what makes no sense together is an error."""
+    given = {f"--{name}" for name in ("format", "watch", "json", "all") if getattr(args, name, None)}
+    for pair in ({"--format", "--json"}, {"--format", "--all"}, {"--format", "--watch"}, {"--watch", "--all"}):
+        if args.verb == "verify" and pair <= given:
+            raise bad_input("", f"{' and '.join(sorted(pair))} exclude each other", "leave one of them out")
+    if args.verb == "verify":
+        args.verb = "formatted" if args.format else "watch" if args.watch else "verify"
+    return args
 
 
 def _profiles(verbs: Any) -> None:
@@ -153,6 +166,30 @@ def _overlays(parser: argparse.ArgumentParser) -> None:
 
 def _all(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also the settings that are as wanted")
+
+
+def _monitors(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=("nagios", "prometheus", "junit"),
+        help="for a monitoring plugin (exit codes 0 to 3), node_exporter's textfile collector, or CI",
+    )
+    parser.add_argument(
+        "--watch",
+        type=_seconds,
+        metavar="SECONDS",
+        help="look again every so many seconds (0.5 or more) and print what changed, until Ctrl-C",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.5 <= number <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.5 to 86400")
+    return number
 
 
 def _unmentioned(parser: argparse.ArgumentParser) -> None:
