@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN = $(BIN)/python -m pytest -n auto --dist loadgroup
 
-.PHONY: demo test fast clean
+.PHONY: demo test fast bench clean
 
 demo: $(VENV)/core
 	@$(BIN)/tuner demo
@@ -14,6 +14,9 @@ test: $(VENV)/test
 
 fast: $(VENV)/test
 	$(RUN) -m "not slow" -q
+
+bench: $(VENV)/test
+	$(BIN)/python -m tests.bench.verify
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

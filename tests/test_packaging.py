@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import check_schema
 from tuner import __version__
+from tuner.shipped import PACKAGE
 
 pytestmark = pytest.mark.xdist_group("packaging")
 
@@ -105,15 +106,16 @@ def test_data_is_the_same_bytes(wheel: Path, source: Path) -> None:
 
 
 def test_code_and_schemas_are_in_the_wheel(names: set[str], source: Path) -> None:
-    """Every module and every schema of the package."""
-    assert {f"tuner/{name}" for name in files(source / "tuner")} <= names
+    """Every module and every schema of the package; the launcher lies among the scripts."""
+    assert {f"tuner/{name}" for name in files(source / "tuner") if name != "launcher"} <= names
     assert any(name.startswith("tuner/schemas/") for name in names)
 
 
 def test_nothing_else_is_in_the_wheel(names: set[str]) -> None:
     """No tests, no caches, no file outside the package and its metadata."""
-    info = f"gpu_node_tuner-{__version__}.dist-info"
-    assert {name.split("/")[0] for name in names} == {"tuner", info}
+    info, scripts = (f"gpu_node_tuner-{__version__}.{part}" for part in ("dist-info", "data"))
+    assert {name.split("/")[0] for name in names} == {"tuner", info, scripts}
+    assert [name for name in names if name.startswith(scripts)] == [f"{scripts}/scripts/tuner"]
     assert [n for n in names if re.search(r"__pycache__|\.pyc$|conftest|(^|/)test_[^/]*\.py$", n)
             and not n.startswith("tuner/data/checks/")] == []  # fmt: skip
 
@@ -124,13 +126,14 @@ def test_metadata(wheel: Path) -> None:
         info = f"gpu_node_tuner-{__version__}.dist-info"
         about = email.message_from_bytes(archive.read(f"{info}/METADATA"))
         assert b"Apache License" in archive.read(f"{info}/licenses/LICENSE")
-        scripts = archive.read(f"{info}/entry_points.txt").decode("utf-8")
+        launcher = archive.read(f"gpu_node_tuner-{__version__}.data/scripts/tuner")
     assert about["Version"] == __version__
     assert about["Requires-Python"] == ">=3.10"
     assert about["License-Expression"] == "Apache-2.0"
     needed = [text for text in about.get_all("Requires-Dist", []) if "extra ==" not in text]
     assert sorted(re.split(r"[>=<\s]", text)[0].lower() for text in needed) == ["pyyaml", "rich"]
-    assert re.search(r"(?m)^tuner = tuner\.cli:main$", scripts)
+    assert launcher == (PACKAGE / "launcher").read_bytes()
+    assert launcher.startswith(b"#!python\n")  # the installer puts its interpreter here
 
 
 def test_sdist_builds_the_same_wheel(source: Path, names: set[str], tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from tuner.errors import BadValue, Problem, TunerError
 from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME, Knob, number_of
+from tuner.knobs.base import failed
 from tuner.ledger import Applied, Ledger
 from tuner.model import (
     DISRUPTIONS,
@@ -174,13 +175,20 @@ def order(change: Change, place: int) -> tuple[int, int, int, int, str]:
 
 
 def read(host: Host, knob: Knob, target: str) -> Reading:
-    """The target's reading; a device that fails is asked once more."""
+    """The target's reading, whatever the knob met; a device that fails is asked once more."""
     if host.kind == "image" and knob.name != "file":
         return Absent("image")
-    found = knob.read(host, target)
+    found = _asked(host, knob, target)
     if isinstance(found, Unreadable) and found.fault == "device":
-        found = knob.read(host, target)
+        found = _asked(host, knob, target)
     return found
+
+
+def _asked(host: Host, knob: Knob, target: str) -> Reading:
+    try:
+        return knob.read(host, target)
+    except (OSError, Unrecorded, ValueError) as error:
+        return failed(error)
 
 
 def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger, gaps: Gaps) -> tuple[Verdict, Change | None]:

@@ -230,12 +230,17 @@ def table(rows: Sequence[Row], *, group: bool = True) -> list[str]:
     return lines
 
 
+def plain(lines: Iterable[str]) -> str:
+    """Lines as one text; no control character passes."""
+    return "".join("".join(c if c.isprintable() else "?" for c in line) + "\n" for line in lines)
+
+
 def write(lines: Iterable[str], stream: TextIO | None = None) -> None:
     """Prints lines: with colour on a terminal unless NO_COLOR is set, else plain; no control character passes."""
     out = stream or sys.stdout
-    lines = ["".join(c if c.isprintable() else "?" for c in line) for line in lines]
+    text = plain(lines)
     if not out.isatty() or os.environ.get("NO_COLOR"):
-        out.write("".join(line + "\n" for line in lines))
+        out.write(text)
         out.flush()
         return
     from rich.console import Console
@@ -243,13 +248,13 @@ def write(lines: Iterable[str], stream: TextIO | None = None) -> None:
 
     console = Console(file=out, highlight=False, soft_wrap=True)
     style = ""
-    for line in lines:
-        text = Text(line)
+    for line in text.splitlines():
+        styled = Text(line)
         word = next((state for state in STYLES if line.startswith(f"  {state} ")), "")
         style = word or (style if line.startswith("   ") else "")
         if style:
             start = 2 if word else 0
-            text.stylize(STYLES[style], start, start + len(word) if word else 0)
+            styled.stylize(STYLES[style], start, start + len(word) if word else 0)
         if line.startswith(("LIVE", "RECORDED", "IMAGE")):
-            text.stylize("bold")
-        console.print(text)
+            styled.stylize("bold")
+        console.print(styled)

@@ -95,8 +95,10 @@ def rollback(
     start = _head_snapshot(newest.head)
     watched = {**start, **aside(host, places, {})}
     watched = {at: read(host, BY_NAME[at[0]], at[1]) for at in watched if at not in places}
-    for entry in [*reversed([e for e in entries if not e.side]), *(e for e in entries if e.side)]:
-        report.outcomes.append(_give_back(run, entry, ledger, force))
+    sides = [e for e in entries if e.side]
+    untouched = {e.at for e in sides if _ours(host, e, ledger)}  # asked first: what is given back may move them again
+    report.outcomes += [_give_back(run, e, ledger, force) for e in reversed(entries) if not e.side]
+    report.outcomes += [_give_back(run, e, ledger, force or e.at in untouched) for e in sides]
     goal: Snapshot = {e.at: Seen(e.before) for e, o in _pairs(entries, report) if o.result in ("done", "unchanged")}
     report.not_restored = put_back(run, {**watched, **goal})
     report.not_restored += [f"{o.knob} {o.target}" for o in report.outcomes if o.result == "refused"]
@@ -142,6 +144,12 @@ def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
     outcome = _restored(entry, now, after, failure)
     run.record(outcome)
     return outcome
+
+
+def _ours(host: Host, entry: Entry, ledger: Ledger) -> bool:
+    """Whether the target holds what tuner left there."""
+    found = read(host, BY_NAME[entry.at[0]], entry.at[1]) if entry.at[0] in BY_NAME else None
+    return isinstance(found, Seen) and not _not_ours(host, entry, ledger, found.value, force=False)
 
 
 def _not_ours(host: Host, entry: Entry, ledger: Ledger, now: Value, force: bool) -> str:

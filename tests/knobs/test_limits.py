@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import tree, unavailable, write_profile
+from tests.conftest import again, tree, unavailable, write_profile
 from tuner.errors import BadValue
+from tuner.evidence import note
 from tuner.host import open_host
 from tuner.knobs.limits import Limits
 from tuner.model import Absent, Seen
@@ -195,3 +196,42 @@ def test_a_real_process_is_judged_by_its_own_limits(live_unit: tuple[str, int]) 
     resource.prlimit(pid, resource.RLIMIT_MEMLOCK, (1 << 18, 1 << 19))
     assert KNOB.read(host, f"{unit}/memlock") == Seen({"soft": 1 << 18, "hard": 1 << 19})
     assert f"{unit}/memlock" in KNOB.targets(host, "tuner-*/memlock")
+
+
+# --- evidence: which processes there are changes all the time; what the one that is judged holds does not -----------
+
+GROUP = "sys/fs/cgroup/system.slice/slurmd.service/cgroup.procs"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps evidence")
+@pytest.mark.parametrize(
+    ("path", "text", "same"),
+    [
+        (GROUP, "700\n812\n99999\n", True),
+        (GROUP, "700\n", True),
+        (GROUP, "812\n", False),
+        (GROUP, "", False),
+        ("proc/700/comm", "other\n", False),
+        ("proc/700/limits", LIMITS.format(memlock="unlimited"), False),
+        ("proc/812/limits", LIMITS.format(memlock="1"), True),
+    ],
+)
+def test_evidence_is_the_process_that_is_judged(node: Path, path: str, text: str, same: bool) -> None:
+    host = open_host(str(node))
+    noted = note(host)
+    KNOB.read(host, "slurmd.service/memlock")
+    (node / path).write_text(text)
+    assert again(noted) is same
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps evidence")
+def test_a_service_that_starts_is_seen(node: Path) -> None:
+    """Without a process there is nothing to judge; that there is none is evidence."""
+    host = open_host(str(node))
+    noted = note(host)
+    assert KNOB.read(host, "sshd.service/memlock") == Seen({"soft": None, "hard": None})
+    assert again(noted)
+    group = node / "sys/fs/cgroup/system.slice/sshd.service"
+    group.mkdir()
+    (group / "cgroup.procs").write_text("900\n")
+    assert not again(noted)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Result, tree, write_profile
+from tests.conftest import Result, again, tree, write_profile
 from tuner.errors import BadValue, Refused
+from tuner.evidence import note
 from tuner.host import Host, open_host
 from tuner.knobs import BY_NAME
 from tuner.knobs.service import Service
@@ -496,3 +498,27 @@ def test_it_is_never_written(make: Make) -> None:
     assert KNOB.read_only
     with pytest.raises(Refused):
         KNOB.write(make(), IRQBALANCE, {"state": "inactive"})
+
+
+# --- evidence
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps evidence")
+@pytest.mark.parametrize(("procs", "same"), [("813\n900\n", True), ("", False)])
+def test_which_processes_a_service_has_is_no_evidence_but_that_it_has_any(make: Make, procs: str, same: bool) -> None:
+    """A restart between two looks gives other numbers and the same verdict."""
+    host = make(installed(), enabled(), alive(), started())
+    noted = note(host)
+    assert KNOB.read(host, IRQBALANCE) == seen("active", "enabled")
+    Path(f"{host.root}{SLICE}/{IRQBALANCE}/cgroup.procs").write_text(procs, encoding="ascii")
+    assert again(noted) is same
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps evidence")
+def test_a_service_that_starts_is_no_evidence_any_more(make: Make) -> None:
+    host = make(installed(), enabled(), {"/run/systemd/units/": []}, {f"{SLICE}/": []})
+    noted = note(host)
+    assert KNOB.read(host, IRQBALANCE) == seen("inactive", "enabled")
+    assert again(noted)
+    Path(f"{host.root}/run/systemd/units/invocation:{IRQBALANCE}").symlink_to("4f1c6a0e5b8d4c0f9a7e2d3b1c0a9f8e")
+    assert not again(noted)

@@ -15,6 +15,7 @@ from tuner import apply as applying
 from tuner import documents, idle, off, planfile, render
 from tuner import plan as planning
 from tuner.cli.common import Answer, begin_line, exit_of, no_overlays, open_root, profile_of, who, words_of
+from tuner.cli.judge import renew
 from tuner.errors import Exit, Problem, TunerError, bad_input, worst
 from tuner.host import Host
 from tuner.journal import Journal
@@ -98,6 +99,8 @@ def apply(args: argparse.Namespace) -> Answer:
                 again=lambda: _make(host, profile, args, ledger),
             )
         notes += _publish(host, journal, report)
+    if report.generation is not None:
+        renew(host)
     lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(report, made, _root(args))]
     return _apply_exit(report, made), documents.apply(report, made, host), lines
 
@@ -227,6 +230,7 @@ def rollback(args: argparse.Namespace) -> Answer:
             ) from None
         notes += _publish(host, journal, report)
         newest = fold(journal).newest
+    renew(host)
     lines = [render.head(host), *_off(host), *notes, *render.outcomes(report.outcomes, rolling=True)]
     lines += [*_after(report), ""]
     numbers = ", ".join(map(str, undoes))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import time
 
 from tuner import applied as cache
-from tuner import documents, off, render
+from tuner import documents, evidence, formats, off, render
 from tuner import plan as planning
 from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of, words_of
 from tuner.errors import TunerError, bad_input, worst
@@ -23,21 +25,59 @@ SETTLING = 1.0
 
 def verify(args: argparse.Namespace) -> Answer:
     """The applied generation judged, or a profile."""
-    host = open_root(args.root)
     if args.profile:
-        applied, notes = None, []
-        profile = profile_of(host, args)
-        allowed = planning.Allowed(frozenset({"none", "app", "memory", "clocks"}))
-        made = planning.make(
-            host, profile.label, profile.settings, allowed, cache.current(host)[1], keep_unmentioned=True
-        )
+        host, applied, made = look(args)
+        said: list[str] = []
     else:
         no_overlays(args)
-        applied, made = judged(host)
-        notes = _notes(host, applied)
+        host = open_root(args.root)
+        applied, made, said = _noted(host)
     code = worst([exit_of(v) for v in made.verdicts])
-    lines = render.verify(made, host, notes, all_rows=args.all)
-    return code, documents.verify(made, host, applied, notes), lines
+    return code, documents.verify(made, host, applied, said), render.verify(made, host, said, all_rows=args.all)
+
+
+def look(args: argparse.Namespace) -> tuple[Host, Applied | None, Plan]:
+    """The host, the applied generation (None where --profile is judged), and the verdicts."""
+    host = open_root(args.root)
+    if not args.profile:
+        no_overlays(args)
+        return host, *judged(host)
+    profile = profile_of(host, args)
+    allowed = planning.Allowed(frozenset({"none", "app", "memory", "clocks"}))
+    known = cache.current(host)[1]
+    return host, None, planning.make(host, profile.label, profile.settings, allowed, known, keep_unmentioned=True)
+
+
+def renew(host: Host) -> None:
+    """After a run of writes: judges what is applied now, so that the next verify finds evidence."""
+    if os.geteuid() == 0:
+        try:
+            _noted(host)
+        except TunerError:
+            evidence.drop(host)
+
+
+def _noted(host: Host) -> tuple[Applied, Plan, list[str]]:
+    """The applied generation, its verdicts and what to say besides; kept as evidence."""
+    tree = evidence.note(host)
+    applied, made = judged(host)
+    said = notes(host, applied)
+    if not _writing(host) and not off.state(host):
+        evidence.keep(host, tree, _answers(host, applied, made, said))
+    return applied, made, said
+
+
+def _answers(host: Host, applied: Applied, made: Plan, said: list[str]) -> dict[str, tuple[int, bytes]]:
+    """The answer of verify in each of its forms."""
+    code = worst([exit_of(v) for v in made.verdicts])
+    texts = {"json": json.dumps(documents.verify(made, host, applied, said), indent=1) + "\n"}
+    for form, all_rows in (("text", False), ("all", True)):
+        texts[form] = render.plain(render.verify(made, host, said, all_rows=all_rows))
+    answers = {form: (int(code), text.encode("utf-8", "backslashreplace")) for form, text in texts.items()}
+    for name in formats.NAMES:
+        text = formats.render(name, made, host, applied, said, code)
+        answers[name] = int(formats.exit_code(name, code)), text.encode("utf-8")
+    return answers
 
 
 def judged(host: Host) -> tuple[Applied, Plan]:
@@ -66,22 +106,24 @@ def _applied(host: Host, found: Applied | None) -> Applied:
 
 def _writing(host: Host) -> bool:
     """Whether a run is open and alive."""
-    if not held(host):
-        return False
-    try:
-        return any(g.open_run() for g in Journal(host).generations.values())
-    except PermissionError:
-        return True
+    with host.tree.unnoted():
+        if not held(host):
+            return False
+        try:
+            return any(g.open_run() for g in Journal(host).generations.values())
+        except PermissionError:
+            return True
 
 
-def _notes(host: Host, applied: Applied) -> list[str]:
-    notes = [f"Applied: generation {applied.generation}, profile {applied.profile}, {applied.when} by {applied.who}"]
+def notes(host: Host, applied: Applied) -> list[str]:
+    """What to say besides of an applied generation: who applied it, whether its profile changed, the off-switch."""
+    said = [f"Applied: generation {applied.generation}, profile {applied.profile}, {applied.when} by {applied.who}"]
     try:
         profile = load_profile(host, applied.reference, applied.overlays, applied.sets)
     except TunerError:
-        notes.append(f"The profile {applied.reference} cannot be read now; what was applied is judged")
+        said.append(f"The profile {applied.reference} cannot be read now; what was applied is judged")
     else:
         if settings_id(list(profile.settings)) != applied.settings_id:
-            notes.append(f"Profile changed since apply: tuner plan {words_of(applied)} shows the difference")
+            said.append(f"Profile changed since apply: tuner plan {words_of(applied)} shows the difference")
     why = off.state(host)
-    return [*notes, f"tuner is off: {why}"] if why else notes
+    return [*said, f"tuner is off: {why}"] if why else said

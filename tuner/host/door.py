@@ -50,7 +50,24 @@ class Host:
 
     def peek(self, path: str) -> str:
         """Text that changes on its own (counters, boot id): read, but no evidence."""
-        return self.text(path)
+        with self.tree.unnoted():
+            return self.text(path)
+
+    def head(self, path: str, size: int) -> bytes:
+        """The first `size` bytes of a file whose rest changes on its own: they alone are evidence."""
+        return self.tree.head(path, size)
+
+    def filled(self, path: str) -> bool:
+        """Whether a file has any content: that alone is evidence, not what it is."""
+        return self.tree.filled(path)
+
+    def has_line(self, path: str, line: str) -> bool:
+        """Whether `line` is one of the file's: that alone is evidence, not the others."""
+        return self.tree.has_line(path, line.encode("utf-8", "surrogateescape"))
+
+    def outside(self, path: str) -> None:
+        """Says before it is read that a file of this machine, not of the host, takes part in an answer."""
+        self.tree.outside(path)
 
     def list(self, path: str) -> list[str]:
         """The sorted names in a directory."""

@@ -43,6 +43,7 @@ class RecordedHost(Host):
                 self.manifest = manifests.parse(file.read(), path)
         except OSError as error:
             raise bad_input(path, error.strerror or "unreadable", "make a new copy: tuner host copy NAME DIR") from None
+        self.about = [os.path.join(root, MARK, name) for name in ("host.yaml", "manifest")]
         self._engine: Engine | None = None
 
     @property
@@ -62,9 +63,26 @@ class RecordedHost(Host):
         A kernel file without a read bit cannot be read, by root neither.
         """
         with self._recorded(path):
-            if under_kernel(path) and not self.tree.stat(path).st_mode & 0o444:
-                raise fault(errno.EACCES, path)
+            self._readable(path)
             return super().read(path)
+
+    def head(self, path: str, size: int) -> bytes:
+        """As Host.head."""
+        with self._recorded(path):
+            self._readable(path)
+            return super().head(path, size)
+
+    def filled(self, path: str) -> bool:
+        """As Host.filled."""
+        with self._recorded(path):
+            self._readable(path)
+            return super().filled(path)
+
+    def has_line(self, path: str, line: str) -> bool:
+        """As Host.has_line."""
+        with self._recorded(path):
+            self._readable(path)
+            return super().has_line(path, line)
 
     def stat(self, path: str, follow: bool = True) -> os.stat_result:
         """As Host.stat."""
@@ -109,11 +127,15 @@ class RecordedHost(Host):
         except Lost as lost:
             raise self._answer(lost, path) from None
 
+    def _readable(self, path: str) -> None:
+        if under_kernel(path) and not self.tree.stat(path).st_mode & 0o444:
+            raise fault(errno.EACCES, path)
+
     def _known_absent(self, path: str) -> bool:
         """Recorded as not there, itself or a directory above it; or tuner's own state, which no capture knows."""
         if path == "/etc/tuner" or any(f"{path}/".startswith(f"{own}/") for own in OWN):
             return True
-        while path != "/":
+        while path not in ("/", "", "."):
             entry = self.manifest.entries.get(path)
             if entry is not None:
                 return entry.kind == "absent"

@@ -50,6 +50,18 @@ class RecordingHost(Host):
                 self._keep(real, data, self.inner.stat(path))
             return data
 
+    def head(self, path: str, size: int) -> bytes:
+        """As Host.head; the whole file is kept."""
+        return self.read(path)[:size]
+
+    def filled(self, path: str) -> bool:
+        """As Host.filled; the whole file is kept."""
+        return bool(self.read(path))
+
+    def has_line(self, path: str, line: str) -> bool:
+        """As Host.has_line; the whole file is kept."""
+        return line in self.text(path).split("\n")
+
     def stat(self, path: str, follow: bool = True) -> os.stat_result:
         """As Host.stat; what is only ever asked this way is read in `manifest`."""
         with self._at(path, follow) as real:

@@ -92,17 +92,39 @@ class Tree:
             for handle in handles:
                 os.close(handle)
 
-    def read(self, path: str, limit: int = LIMIT) -> bytes:
-        """The content of a regular file. EISDIR, EFBIG (over `limit`) and the kernel's own errnos are raised."""
+    def read(self, path: str, limit: int = LIMIT, enough: int | None = None) -> bytes:
+        """The content of a regular file, the first `enough` bytes of it if that is given.
+
+        EISDIR, EFBIG (over `limit`) and the kernel's own errnos are raised.
+        """
         if self.native:
-            return _slurp(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path, limit)
+            return _slurp(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path, limit, enough)
         with self.at(path) as (handle, name, real):
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
             try:
                 opened = os.open(name, flags, dir_fd=handle)
             except FileNotFoundError:
                 raise Lost(real) from None
-            return _slurp(opened, real, limit)
+            return _slurp(opened, real, limit, enough)
+
+    def head(self, path: str, size: int) -> bytes:
+        """The first `size` bytes of a regular file."""
+        return self.read(path, enough=size)
+
+    def filled(self, path: str) -> bool:
+        """Whether a regular file has any content."""
+        return bool(self.read(path, enough=1))
+
+    def has_line(self, path: str, line: bytes) -> bool:
+        """Whether `line` is one of the lines of a regular file."""
+        return line in self.read(path).split(b"\n")
+
+    def unnoted(self) -> contextlib.AbstractContextManager[None]:
+        """What is read inside is no evidence (tuner.evidence)."""
+        return contextlib.nullcontext()
+
+    def outside(self, path: str) -> None:
+        """Says that a file of this machine, outside the root, takes part in an answer (tuner.evidence)."""
 
     def list(self, path: str) -> list[str]:
         """The sorted names in a directory."""
@@ -251,13 +273,15 @@ def _link(handle: int, name: str, names: list[str]) -> str | None:
         raise fault(error.errno or errno.EIO, "/" + "/".join([*names, name])) from None
 
 
-def _slurp(opened: int, path: str, limit: int) -> bytes:
+def _slurp(opened: int, path: str, limit: int, enough: int | None) -> bytes:
     try:
         status = os.fstat(opened)
         if stat.S_ISDIR(status.st_mode):
             raise fault(errno.EISDIR, path)
         if not stat.S_ISREG(status.st_mode):
             raise fault(errno.EINVAL, path)
+        if enough is not None:
+            return os.read(opened, enough)
         pieces = []
         size = 0
         while piece := os.read(opened, 65536):

@@ -142,16 +142,22 @@ def reading(read: Callable[[], Value]) -> Reading:
     """What `read` returns, or why there is nothing: errno tells absent, ours and the device's fault apart."""
     try:
         return Seen(read())
-    except Unrecorded as gap:
-        return Unreadable(str(gap))
-    except (FileNotFoundError, NotADirectoryError):
-        return Absent("not on this host")
-    except PermissionError as error:
-        return Unreadable("needs root" if os.geteuid() else f"not permitted: {error.strerror}")
-    except OSError as error:
-        return Unreadable(error.strerror or str(error), "device" if error.errno in DEVICE_ERRNOS else "ours")
-    except ValueError as error:
-        return Unreadable(f"unexpected content: {error}")
+    except (Unrecorded, OSError, ValueError) as error:
+        return failed(error)
+
+
+def failed(error: Unrecorded | OSError | ValueError) -> Absent | Unreadable:
+    """What a read that raised this says about its target."""
+    match error:
+        case Unrecorded():
+            return Unreadable(str(error))
+        case FileNotFoundError() | NotADirectoryError():
+            return Absent("not on this host")
+        case PermissionError():
+            return Unreadable("needs root" if os.geteuid() else f"not permitted: {error.strerror}")
+        case OSError():
+            return Unreadable(error.strerror or str(error), "device" if error.errno in DEVICE_ERRNOS else "ours")
+    return Unreadable(f"unexpected content: {error}")
 
 
 def number(raw: Raw) -> int:

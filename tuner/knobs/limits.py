@@ -10,6 +10,7 @@ from typing import Any
 from tuner.errors import BadValue
 from tuner.host.door import Host
 from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
+from tuner.knobs.service import populated
 from tuner.model import Absent, Reading, Seen, Setting, Value, Want
 
 UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
@@ -23,6 +24,7 @@ UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/s
          "/lib/systemd/system")  # fmt: skip
 CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
 FILE = "99-tuner.conf"
+GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
 class Limits(Knob):
@@ -145,36 +147,51 @@ def _names(host: Host, folder: str) -> list[str]:
         return []
 
 
-def _processes(host: Host, unit: str) -> Iterator[str]:
-    """PIDs in the unit's control group, the one that is named like the unit first, then the oldest."""
+def _groups(unit: str) -> list[str]:
     name = unit.removesuffix(".service").partition("@")[0]
     slices = ["", f"system-{name}.slice/"] if "@" in unit else [""]
-    pids = [pid for base in CGROUPS for part in slices for pid in _members(host, f"{base}/{part}{unit}")]
-    known = sorted(set(pids), key=int)
-    yield from sorted(known, key=lambda pid: _text(host, f"/proc/{pid}/comm").strip() != name[:15])
+    return [f"{base}/{part}{unit}" for base in CGROUPS for part in slices]
 
 
-def _members(host: Host, group: str, depth: int = 3) -> Iterator[str]:
-    """PIDs in a control group and those below it."""
-    yield from _text(host, f"{group}/cgroup.procs").split()
+def _processes(host: Host, unit: str) -> Iterator[tuple[str, str]]:
+    """(PID, its control group) in the unit, the one that is named like the unit first, then the oldest."""
+    name = unit.removesuffix(".service").partition("@")[0]
+    found = {pid: group for top in _groups(unit) for pid, group in _members(host, top)}
+    known = sorted(found, key=int)
+    for pid in sorted(known, key=lambda pid: _text(host, f"/proc/{pid}/comm").strip() != name[:15]):
+        yield pid, found[pid]
+
+
+def _members(host: Host, group: str, depth: int = 3) -> Iterator[tuple[str, str]]:
+    """PIDs in a control group and those below it, each with the group."""
+    yield from ((pid, group) for pid in _text(host, f"{group}/cgroup.procs").split())
     for name in _names(host, group) if depth else []:
         if "." not in name or name.endswith((".slice", ".scope", ".service")):
             yield from _members(host, f"{group}/{name}", depth - 1)
 
 
 def _text(host: Host, path: str) -> str:
+    """Which processes there are changes all the time, and is no evidence."""
     try:
         return host.peek(path)
-    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+    except GONE:
         return ""
 
 
 def _held(host: Host, unit: str, limit: str) -> Value:
-    for pid in _processes(host, unit):
-        for line in _text(host, f"/proc/{pid}/limits").splitlines():
+    for pid, group in _processes(host, unit):
+        try:
+            host.has_line(f"{group}/cgroup.procs", pid)  # evidence: this one is judged, by this name
+            host.text(f"/proc/{pid}/comm")
+            lines = host.text(f"/proc/{pid}/limits").splitlines()
+        except GONE:
+            continue
+        for line in lines:
             if line.startswith(LIMITS[limit][0]):
                 soft, hard = line[26:].split()[:2]
                 return {"soft": _number(soft), "hard": _number(hard)}
+    for group in _groups(unit):
+        populated(host, group)  # evidence: no process to judge
     return {"soft": None, "hard": None}
 
 

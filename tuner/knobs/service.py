@@ -195,7 +195,7 @@ def _alive(host: Host, unit: str, text: str) -> bool | None:
     top = next((folder for folder in CONTROL_GROUPS if host.exists(f"{folder}/system.slice")), "")
     if not top:
         return None
-    return any(_populated(host, f"{top}/{place}/{unit}") for place in _slices(unit, text))
+    return any(populated(host, f"{top}/{place}/{unit}") for place in _slices(unit, text))
 
 
 def _slices(unit: str, text: str) -> Iterator[str]:
@@ -211,11 +211,10 @@ def _slices(unit: str, text: str) -> Iterator[str]:
         yield "system.slice/system-{}.slice".format(prefix.replace("-", "\\x2d"))
 
 
-def _populated(host: Host, group: str) -> bool:
+def populated(host: Host, group: str) -> bool:
+    """Whether a control group has processes, itself or below it."""
     try:
-        if host.peek(f"{group}/cgroup.procs").strip():
-            return True
-        return "populated 1" in host.peek(f"{group}/cgroup.events").splitlines()
+        return host.filled(f"{group}/cgroup.procs") or host.has_line(f"{group}/cgroup.events", "populated 1")
     except (FileNotFoundError, NotADirectoryError):
         return False
 

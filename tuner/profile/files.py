@@ -33,6 +33,7 @@ def find(host: Host, reference: str, *, near: str = "", overlay: bool = False) -
     unreadable, or writable by others.
     """
     if "/" in reference or reference.endswith((".yaml", ".yml")):
+        host.outside(reference)
         return _by_path(reference, near or reference)
     what, below = ("overlay", "overlays/") if overlay else ("profile", "")
     near = near or f"{'--with' if overlay else '--profile'} {reference}"
@@ -42,6 +43,7 @@ def find(host: Host, reference: str, *, near: str = "", overlay: bool = False) -
     if _there(host, own):
         return _read(host, own)
     path = folder("profiles") / f"{below}{reference}.yaml"
+    host.outside(str(path))
     if not path.is_file():
         raise bad_input(near, f"no such {what}", f"known: {_known(host, below)}; or give a file")
     return Source(f"profiles/{below}{reference}.yaml", path.read_bytes())

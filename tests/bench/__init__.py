@@ -1,0 +1,1 @@
+"""Benchmarks: ratios to a bare interpreter in the same run, never limits in seconds."""

@@ -1,0 +1,25 @@
+"""The benchmarks run and name what they measured; how fast it was is for people to read."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tuner.shipped import PACKAGE
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps evidence")
+def test_the_bench_of_verify_prints_ratios() -> None:
+    """Every command ran to its end; the answer from evidence costs less than the full one."""
+    line = [sys.executable, "-m", "tests.bench.verify", "2"]
+    done = subprocess.run(line, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    ratios = dict(re.findall(r"^(\S.*?) +([\d.]+)x ", done.stdout, re.MULTILINE))
+    assert next(iter(ratios)) == "python3 -I -c pass"
+    assert len(ratios) == 7
+    assert float(ratios["tuner verify (launcher)"]) < float(ratios["tuner verify, full"])
+    assert int(re.findall(r"(\d+) looks", done.stdout)[0]) > 500

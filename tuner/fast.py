@@ -1,0 +1,285 @@
+"""The first thing that runs: answers `tuner verify` from evidence, or hands over to the command line.
+
+Evidence (written by tuner.evidence) is what every read behind the verdicts gave, and the answer that followed. What
+reads the same gives the same answer; anything else, and any doubt, is judged anew by the command line. This module
+imports posix and marshal alone, which an interpreter has at hand: it runs before every job.
+"""
+
+import marshal
+import posix
+import sys
+import time
+from _imp import source_hash
+
+TYPE_CHECKING = False  # typing's own costs more than the whole answer
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAGIC = b"tuner-evidence-1\n"
+PATH = "/run/tuner/evidence"
+BOOT = "/proc/sys/kernel/random/boot_id"
+FORMATS = ("nagios", "prometheus", "junit")
+"""What --format takes; the other forms of an answer are text, all and json."""
+
+PAGE = 4096
+LARGEST = 4 * 1024 * 1024
+"""As the door has it (tuner.host.tree.LIMIT)."""
+
+REGULAR, FOLDER, KINDS = 0o100000, 0o040000, 0o170000
+EISDIR, EINVAL, EFBIG = 21, 22, 27
+FLAGS = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
+SEED = int.from_bytes(b"evidence", "little")
+
+Rows = tuple[tuple[str, tuple[tuple[str, object, object], ...]], ...]
+"""((kind of look, ((path, more, what it gave), ...)), ...)."""
+
+Kept = tuple[str, str, int, str, tuple[int, int, str, str], Rows, Rows, dict[str, tuple[int, bytes]]]
+"""Our code, the interpreter, when (ns), the root's name and what it is, evidence outside and inside of it, answers."""
+
+Brief = bytes | tuple[int, bytes]
+
+
+def finish(words: list[str]) -> None:
+    """Writes the kept answer and ends the process with its exit code; returns when the command line has to judge."""
+    asked = _asked(words)
+    if asked is None:
+        return
+    root, form = asked
+    try:
+        kept = load(root)
+        if kept is None or not holds(kept, root):
+            return
+        code, text = kept[-1][form]
+        if form in ("text", "all") and (posix.isatty(1) or not (text.isascii() or _wide())):
+            return
+    except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError):
+        return
+    _say(text)
+    posix._exit(code)
+
+
+def _asked(words: list[str]) -> tuple[str, str] | None:
+    """(root, form) of a plain `verify`; None for every other call."""
+    if not words or words[0] != "verify":
+        return None
+    root, form, rest = "/", "text", iter(words[1:])
+    for word in rest:
+        name, sign, value = word.partition("=")
+        if name in ("--root", "--format"):
+            value = value if sign else next(rest, "")
+        if name == "--root":
+            root = value
+        elif form == "text" and ((name == "--format" and value in FORMATS) or word in ("--json", "--all")):
+            form = value or word[2:]
+        else:
+            return None
+    return (root, form) if root else None
+
+
+def _wide() -> bool:
+    return sys.stdout is not None and sys.stdout.encoding.lower() == "utf-8"
+
+
+def _say(text: bytes) -> None:
+    """A closed pipe is quiet; nothing is written twice, so that any other failure is said and ends here."""
+    try:
+        while text:
+            text = text[posix.write(1, text) :]
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        posix.write(2, f"tuner: the output cannot be written: {error.strerror}\n".encode())
+
+
+def load(root: str) -> Kept | None:
+    """The evidence of a root, if it is whole, root's own and nobody else's; None otherwise."""
+    opened = posix.open(root.rstrip("/") + PATH, FLAGS | posix.O_NOFOLLOW)
+    try:
+        about = posix.fstat(opened)
+        if about.st_uid != 0 or about.st_mode & 0o170077 != REGULAR or posix.geteuid() != 0:
+            return None
+        data = posix.read(opened, about.st_size + 1)
+    finally:
+        posix.close(opened)
+    head = len(MAGIC) + 8
+    if len(data) != about.st_size or data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : head] != sealed(data[head:]):
+        return None
+    kept: Kept = marshal.loads(data[head:])  # noqa: S302  (sealed, and root's own)
+    return kept
+
+
+def sealed(data: bytes) -> bytes:
+    """Eight bytes that tell whether `data` is as it was written."""
+    return source_hash(SEED, data)
+
+
+def holds(kept: Kept, root: str) -> bool:
+    """Whether everything that was read for the verdicts reads the same now, on the same machine by the same code."""
+    code, python, made, name, where, outside, inside, _ = kept
+    if (code, python, name, where) != (__file__, sys.version, named(root), place(root)) or time.time_ns() < made:
+        return False
+    return _same(outside) and same(root, inside)
+
+
+def same(root: str, rows: Rows) -> bool:
+    """Whether everything below a root looks the same again."""
+    return _same(rows) if place(root)[:2] == place("/")[:2] else _inside(root, rows)
+
+
+def named(root: str) -> str:
+    """The root as answers name it; of an odd spelling something that no answer has."""
+    path = root if root[:1] == "/" else f"{posix.getcwd()}/{root}"
+    return path.rstrip("/") or "/"
+
+
+def place(root: str) -> tuple[int, int, str, str]:
+    """What tells this root on this machine from another one."""
+    top, system = posix.stat(root), posix.uname()
+    return (top.st_dev, top.st_ino, system.nodename, system.release)
+
+
+def _inside(root: str, rows: Rows) -> bool:
+    """The same with `root` as the kernel's own root, so that links end inside it; the former root is taken back."""
+    slash, here = posix.open("/", posix.O_PATH), posix.open(".", posix.O_PATH)
+    try:
+        posix.chroot(root)
+        try:
+            return _same(rows)
+        finally:
+            posix.fchdir(slash)
+            posix.chroot(".")
+    finally:
+        posix.fchdir(here)
+        posix.close(slash)
+        posix.close(here)
+
+
+def _same(rows: Rows) -> bool:
+    for kind, looks in rows:
+        look = LOOKS[kind]
+        for path, more, want in looks:
+            try:
+                found = look(path, more)
+            except OSError as error:
+                found = -(error.errno or 0)
+            if found != want:
+                return False
+    return True
+
+
+def read(path: str, about: tuple[int, ...] | None) -> Brief | None:
+    """The bytes of a regular file; of one that is longer than a page its length and hash. None if not as `about`."""
+    opened = posix.open(path, FLAGS)
+    try:
+        found = posix.fstat(opened)
+        if found.st_mode & KINDS != REGULAR:
+            raise OSError(EISDIR if found.st_mode & KINDS == FOLDER else EINVAL, "")
+        if about is not None and shown(found, path) != about:
+            return None
+        data = piece = posix.read(opened, PAGE)
+        if len(piece) == PAGE:
+            while piece:
+                piece = posix.read(opened, 65536)
+                data += piece
+                if len(data) > LARGEST:
+                    raise OSError(EFBIG, path)
+    finally:
+        posix.close(opened)
+    return brief(data)
+
+
+def brief(data: bytes) -> Brief:
+    """Bytes as evidence keeps them."""
+    return data if len(data) < PAGE else (len(data), sealed(data))
+
+
+def _regular(opened: int) -> None:
+    mode = posix.fstat(opened).st_mode & KINDS
+    if mode != REGULAR:
+        raise OSError(EISDIR if mode == FOLDER else EINVAL, "")
+
+
+def head(path: str, size: int) -> bytes:
+    """The first bytes of a regular file."""
+    opened = posix.open(path, FLAGS)
+    try:
+        _regular(opened)
+        return posix.read(opened, size)
+    finally:
+        posix.close(opened)
+
+
+def filled(path: str, _: None = None) -> int:
+    """1 where a file has any content, 0 where it is empty."""
+    return int(bool(head(path, 1)))
+
+
+def line(path: str, text: bytes) -> int:
+    """1 where `text` is a line of the file, else 0."""
+    opened = posix.open(path, FLAGS)
+    try:
+        _regular(opened)
+        data = b""
+        while piece := posix.read(opened, 65536):
+            data += piece
+            if len(data) > LARGEST:
+                raise OSError(EFBIG, path)
+    finally:
+        posix.close(opened)
+    return int(text in data.split(b"\n"))
+
+
+def names(path: str, numbered: int) -> tuple[int | str, ...]:
+    """The names in a folder, with the folder's inode where it is `numbered`."""
+    found = tuple(sorted(posix.listdir(path)))
+    return (posix.stat(path).st_ino, *found) if numbered else found
+
+
+def stat(path: str, follow: int) -> tuple[int, ...]:
+    """Mode and owner, and the size of an ordinary file."""
+    return shown(posix.stat(path, follow_symlinks=bool(follow)), path)
+
+
+def shown(about: posix.stat_result, path: str) -> tuple[int, ...]:
+    """What evidence keeps of a stat: the size of a kernel file means nothing, its content is read."""
+    sized = about.st_mode & KINDS == REGULAR and path[:6] != "/proc/" and path[:5] != "/sys/"
+    return (about.st_mode, about.st_uid, about.st_gid, about.st_size if sized else 0)
+
+
+def inode(path: str, _: None = None) -> tuple[int, int]:
+    """Which object a path leads to."""
+    about = posix.stat(path)
+    return (about.st_dev, about.st_ino)
+
+
+def link(path: str, _: None = None) -> str:
+    """The text of a link."""
+    return posix.readlink(path)
+
+
+def sealed_off(path: str, _: None = None) -> int:
+    """1 where the file system is mounted read-only, else 0."""
+    return int(bool(posix.statvfs(path).f_flag & posix.ST_RDONLY))
+
+
+def stamp(path: str, _: None = None) -> tuple[int, ...]:
+    """What changes whenever somebody writes to, replaces or hands over an ordinary file; of a folder its rights."""
+    return stamped(posix.stat(path))
+
+
+def stamped(about: posix.stat_result) -> tuple[int, ...]:
+    """The stamp of what stat(2) gave; the time of the last change comes last."""
+    rights = (about.st_mode, about.st_uid, about.st_gid)
+    if about.st_mode & KINDS == FOLDER:
+        return rights
+    return (*rights, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+
+
+RIGHTS = 3
+"""Numbers in the stamp of a folder."""
+
+LOOKS: "dict[str, Callable[..., object]]" = {
+    "read": read, "head": head, "filled": filled, "line": line, "names": names, "stat": stat, "inode": inode,
+    "link": link, "sealed": sealed_off, "stamp": stamp,
+}  # fmt: skip
+"""How each kind of evidence is looked at again: (path, more) -> what it gives; the errno, negative, if it fails."""
