@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Union
 
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue
 from tuner.host.door import Host, Unrecorded
 from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value
@@ -109,6 +110,17 @@ class Knob:
     def stores(self, settings: Sequence[Setting]) -> list[tuple[str, str]]:
         """(path, text) of the files that keep these settings over a restart; each is wholly ours."""
         return []
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """What the target will hold after the next boot, before any service of a job runs.
+
+        This answer is that of a knob whose settings only the boot unit makes so again.
+        """
+        if boots.unarmed:
+            return Next(Absent(boots.unarmed))
+        if boots.applied.get(setting.at) != setting.want:
+            return Next(Absent("the boot unit makes what is applied so again: apply this first"))
+        return Next(Seen(setting.want.choices()[0]))
 
     def after(self, target: str) -> str:
         """What the system must be told once after writes to this target (tuner.host.after); empty for nothing."""
