@@ -379,8 +379,11 @@ def image(tmp_path: Path) -> Path:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/passwd").write_text("outside\n")
     image = tmp_path / "image"
-    for folder in ("etc/modprobe.d", "proc/sys/vm", "var/lib", "run"):
+    for folder in ("etc/modprobe.d", "proc/sys/vm", "usr/lib/systemd/system", "usr/sbin", "var/lib", "run"):
         (image / folder).mkdir(parents=True)
+    (image / "usr/sbin/init").symlink_to("../lib/systemd/systemd")
+    for name in ("libsystemd-shared-252.so", "system/systemd-sysctl.service"):
+        (image / "usr/lib/systemd" / name).write_text("# as systemd ships it\n")
     (image / "proc/sys/vm/swappiness").write_text("60\n")
     (image / "etc/passwd").write_text("inside\n")
     return image
@@ -397,13 +400,18 @@ def test_image_takes_files_only(image: Path, tmp_path: Path, tuner: Tuner) -> No
     assert plan["host"]["kind"] == "image"
     states = {v["knob"]: (v["state"], v["state_why"]) for v in plan["verdicts"]}
     assert states.pop("file")[0] == "drift"
-    assert states == dict.fromkeys(("sysctl", "thp", "hugepages", "sysctl.pair"), ("unsupported", "image"))
+    assert states.pop("sysctl")[0] == states.pop("sysctl.pair")[0] == "drift", "no file of the image sets them"
+    assert states == dict.fromkeys(("thp", "hugepages"), ("unsupported", "image"))
     apply = tuner("apply", "--root", image, "--profile", profile)
     assert apply.code == 0
     assert apply.out.startswith(f"IMAGE {image}")
     assert (image / "etc/modprobe.d/x.conf").read_text() == "a"
+    assert (image / "etc/sysctl.d/99-zz-tuner.conf").read_text().splitlines()[1:] == [
+        "vm.swappiness = 1",
+        "vm.dirty_ratio = 5",
+    ]
     assert (image / "proc/sys/vm/swappiness").read_text() == "60\n"
-    assert tuner("verify", "--root", image).code == 0
+    assert tuner("verify", "--root", image).code == 13, "right after the image's next boot"
     assert tuner("rollback", "--root", image).code == 0
     assert tree(image) == first
 

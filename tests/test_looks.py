@@ -24,6 +24,8 @@ LOOKS: dict[str, Callable[[NotingTree, str], object]] = {
     "head": lambda tree, path: tree.head(path, 2),
     "filled": lambda tree, path: tree.filled(path),
     "line": lambda tree, path: tree.has_line(path, b"two"),
+    "lines": lambda tree, path: tree.lines(path, 0, b"two"),
+    "processes": lambda tree, path: tree.processes(path, "two"),
     "names": lambda tree, path: tree.list(path),
     "stat": lambda tree, path: tree.stat(path),
     "lstat": lambda tree, path: tree.stat(path, follow=False),
@@ -91,6 +93,8 @@ def test_what_was_noted_looks_the_same_again(
         ("head", lambda f: f.write_text("xne\ntwo\n")),
         ("filled", lambda f: f.write_text("")),
         ("line", lambda f: f.write_text("one\n")),
+        ("lines", lambda f: f.write_text("two\ntwo\n")),
+        ("lines", lambda f: f.write_text("one\n")),
         ("stat", lambda f: os.chmod(f, 0o600)),
         ("stat", lambda f: os.chown(f, 65534, 0)),
         ("stat", lambda f: f.write_text("one\n")),
@@ -113,7 +117,8 @@ def test_a_change_of_what_was_noted_is_seen(
 
 
 @pytest.mark.parametrize(
-    ("look", "text"), [("head", "one and more\n"), ("filled", "other\n"), ("line", "more\ntwo\nand\n")]
+    ("look", "text"),
+    [("head", "on\n"), ("filled", "other\n"), ("line", "more\ntwo\nand\n"), ("lines", "a two\ntwo\nand\n")],
 )
 def test_the_rest_of_such_a_file_is_no_evidence(tmp_path: Path, look: str, text: str) -> None:
     """What the verdict does not rest on may change."""
@@ -178,3 +183,44 @@ def test_a_file_that_is_too_large_stays_so(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="File too large"):
         tree.read("/a")
     assert again(tree)
+
+
+@pytest.mark.parametrize(
+    ("procs", "comms", "same"),
+    [
+        ("7\n8\n", {}, True),
+        ("7\n8\n9\n", {9: "other"}, True),
+        ("7\n8\n9\n", {9: "slurmd"}, False),
+        ("7\n", {}, False),
+        ("7\n8\n", {8: "other"}, False),
+        ("8\n", {}, True),
+    ],
+)
+def test_evidence_of_a_service_is_which_processes_have_its_name(
+    tmp_path: Path, procs: str, comms: dict[int, str], same: bool
+) -> None:
+    """Of 7 (a step) and 8 (the daemon), the daemon is judged, however many others come and go."""
+    root = tmp_path / "root"
+    make(root, [("/g/cgroup.procs", "file", "7\n8\n")])
+    for pid, comm in {7: "slurmstepd", 8: "slurmd"}.items():
+        (root / f"proc/{pid}").mkdir(parents=True)
+        (root / f"proc/{pid}/comm").write_text(f"{comm}\n")
+    tree = NotingTree(str(root))
+    assert tree.processes("/g", "slurmd") == [8]
+    (root / "g/cgroup.procs").write_text(procs)
+    for pid, comm in comms.items():
+        (root / f"proc/{pid}").mkdir(parents=True, exist_ok=True)
+        (root / f"proc/{pid}/comm").write_text(f"{comm}\n")
+    assert again(tree) is same
+
+
+def test_processes_below_a_service_are_its_own(tmp_path: Path) -> None:
+    """Groups within groups, three levels deep; the oldest where none has the name."""
+    root = tmp_path / "root"
+    make(root, [("/g/cgroup.procs", "file", ""), ("/g/a.scope/cgroup.procs", "file", "12\n5\n")])
+    tree = NotingTree(str(root))
+    assert tree.processes("/g", "slurmd") == [5, 12]
+    assert again(tree)
+    (root / "g/b.scope").mkdir()
+    (root / "g/b.scope/cgroup.procs").write_text("3\n")
+    assert not again(tree)

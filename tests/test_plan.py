@@ -11,14 +11,17 @@ import pytest
 
 from tests.conftest import Result, tree, write_profile
 from tuner.errors import Exit
+from tuner.expand import expand
 from tuner.host import open_host
 from tuner.ledger import Ledger
 from tuner.model import DISRUPTIONS, Change, Setting, Want, settings_id
-from tuner.plan import Allowed, expand, make, order
+from tuner.plan import Allowed, make, order
 from tuner.profile import load_profile
 
 Tuner = Callable[..., Result]
 VM = "proc/sys/vm"
+KEPT = "/etc/sysctl.d/99-zz-tuner.conf"
+"""The file that keeps sysctls over a reboot: every plan that has some has it as well."""
 
 
 @pytest.fixture
@@ -33,9 +36,29 @@ def planned(root: Path, tuner: Tuner, tmp_path: Path) -> Callable[..., Result]:
     return call
 
 
+@pytest.fixture
+def kept(planned: Callable[..., Result], root: Path) -> Callable[..., Result]:
+    """As `planned`, once the file that keeps the sysctls is in place: all that is left is about what runs."""
+
+    def call(settings: str, *words: object) -> Result:
+        for change in planned(settings, *words).document["changes"]:
+            if change["target"] == KEPT:
+                (root / KEPT[1:]).write_text(change["after"]["text"])
+        result = planned(settings, *words)
+        assert KEPT not in changed(result)
+        return result
+
+    return call
+
+
 def states(result: Result) -> dict[str, str]:
-    """Target -> state."""
-    return {v["target"]: v["state"] for v in result.document["verdicts"]}
+    """Target -> state, but for the file that keeps the sysctls."""
+    return {v["target"]: v["state"] for v in result.document["verdicts"] if v["target"] != KEPT}
+
+
+def wanted_values(result: Result) -> dict[str, Any]:
+    """Sysctl -> value."""
+    return {v["target"]: v["want"]["value"] for v in result.document["verdicts"] if v["knob"] == "sysctl"}
 
 
 def changed(result: Result) -> list[str]:
@@ -74,16 +97,24 @@ def changed(result: Result) -> list[str]:
     ],
 )
 def test_a_state_and_what_it_costs(
-    planned: Callable[..., Result], settings: str, target: str, state: str, code: Exit
+    kept: Callable[..., Result], settings: str, target: str, state: str, code: Exit
 ) -> None:
-    result = planned(settings)
+    result = kept(settings)
     assert states(result) == {target: state}
     assert result.code == code
 
 
+def test_a_setting_that_only_the_file_lacks_is_a_change(planned: Callable[..., Result]) -> None:
+    """Right now, and gone with the next boot: the plan writes one file."""
+    result = planned("sysctl: {vm.swappiness: 60}")
+    assert (result.code, changed(result)) == (Exit.DIFFERS, [KEPT])
+    assert states(result) == {"vm.swappiness": "ok"}
+
+
 def test_a_device_that_no_longer_answers_is_missing(planned: Callable[..., Result]) -> None:
-    """EIO is the device's fault, not ours: 11 and not 12."""
+    """EIO is the device's fault, not ours: 11 and not 12. What could not be read is never written, nor kept."""
     result = planned("sysctl: {net.ipv6.conf.lo.stable_secret: x}")
+    assert changed(result) == []
     assert states(result) == {"net.ipv6.conf.lo.stable_secret": "missing"}
     assert result.code == Exit.MISSING
 
@@ -93,6 +124,7 @@ def test_a_file_without_a_write_bit_is_read_only_here(planned: Callable[..., Res
     result = planned("sysctl: {vm.swappiness: 1}")
     assert states(result) == {"vm.swappiness": "unsupported"}
     assert "read-only here" in result.document["verdicts"][0]["state_why"]
+    assert changed(result) == [], "no line for what the kernel would refuse at boot as well"
     assert planned("sysctl: {vm.swappiness: 60}").document["verdicts"][0]["state"] == "ok"
 
 
@@ -106,10 +138,8 @@ def test_a_file_without_a_write_bit_is_read_only_here(planned: Callable[..., Res
         ((), Exit.OK),
     ],
 )
-def test_the_worst_state_decides_the_exit_code(
-    planned: Callable[..., Result], names: tuple[str, ...], code: Exit
-) -> None:
-    """11 over 10 over 12 over 14 over 0."""
+def test_the_worst_state_decides_the_exit_code(kept: Callable[..., Result], names: tuple[str, ...], code: Exit) -> None:
+    """11 over 10 over 12 over 14 over 0. Besides the named ones, a sysctl, its file and another file are ok."""
     lines = {
         "drift": "vm.swappiness: 1",
         "missing": "net.ipv6.conf.lo.stable_secret: x",
@@ -118,16 +148,16 @@ def test_the_worst_state_decides_the_exit_code(
     }
     sysctl = ", ".join(["net.core.somaxconn: 4096", *(lines[n] for n in names if n in ("drift", "missing"))])
     file = ", ".join(["/etc/sysctl.d/50-none.conf: null", *(lines[n] for n in names if n in ("unknown", "held"))])
-    result = planned(f"sysctl: {{{sysctl}}}\nfile: {{{file}}}")
+    result = kept(f"sysctl: {{{sysctl}}}\nfile: {{{file}}}")
     assert set(states(result).values()) == {"ok", *names}
     assert result.code == code
-    assert result.document["counts"] == {"ok": 2, **dict.fromkeys(names, 1)}
+    assert result.document["counts"] == {"ok": 3, **dict.fromkeys(names, 1)}
 
 
-def test_a_vector_of_the_wrong_length_is_drift(planned: Callable[..., Result], root: Path) -> None:
+def test_a_vector_of_the_wrong_length_is_drift(kept: Callable[..., Result], root: Path) -> None:
     """What the kernel shows has two numbers where three are wanted."""
     (root / "proc/sys/net/ipv4/tcp_rmem").write_text("4096\t131072\n")
-    result = planned('sysctl: {net.ipv4.tcp_rmem: "4096 131072 6291456"}')
+    result = kept('sysctl: {net.ipv4.tcp_rmem: "4096 131072 6291456"}')
     assert states(result) == {"net.ipv4.tcp_rmem": "drift"}
     assert result.code == Exit.DIFFERS
 
@@ -135,7 +165,7 @@ def test_a_vector_of_the_wrong_length_is_drift(planned: Callable[..., Result], r
 def test_at_least_is_judged_number_by_number(planned: Callable[..., Result], root: Path) -> None:
     (root / "proc/sys/net/ipv4/tcp_rmem").write_text("8192\t131072\t6291456\n")
     result = planned('sysctl: {net.ipv4.tcp_rmem: {at_least: "4096 131072 16777216"}}')
-    (change,) = result.document["changes"]
+    (change,) = (c for c in result.document["changes"] if c["knob"] == "sysctl")
     assert change["after"] == [8192, 131072, 16777216], "nothing is lowered"
     result = planned('sysctl: {net.ipv4.tcp_rmem: {at_least: "4096 131072 4194304"}}')
     assert states(result) == {"net.ipv4.tcp_rmem": "raised"}
@@ -152,10 +182,13 @@ def test_what_cannot_be_read_is_null_with_its_reason(planned: Callable[..., Resu
     assert found["/etc/sysctl.d/50-none.conf"]["running"]["text"] is None
 
 
-def test_next_boot_is_null_with_its_reason(planned: Callable[..., Result]) -> None:
-    (verdict,) = planned("sysctl: {vm.swappiness: 60}").document["verdicts"]
-    assert verdict["next_boot"] is None
-    assert verdict["next_boot_why"] == "not predicted"
+def test_next_boot_is_null_with_its_reason(planned: Callable[..., Result], kept: Callable[..., Result]) -> None:
+    """No file of the stock guest sets it; ours does once it is there."""
+    verdict = planned("sysctl: {vm.swappiness: 60}").document["verdicts"][0]
+    assert (verdict["target"], verdict["next_boot"]) == ("vm.swappiness", None)
+    assert verdict["next_boot_why"].startswith("lost: no file sets it")
+    verdict = kept("sysctl: {vm.swappiness: 60}").document["verdicts"][0]
+    assert (verdict["next_boot"], verdict["next_boot_why"], verdict["next_boot_by"]) == (60, "", f"{KEPT}:2")
 
 
 # held
@@ -179,7 +212,10 @@ def test_a_held_change_is_planned_and_not_made(planned: Callable[..., Result], r
 
 
 def test_changes_stand_in_the_order_of_writing(planned: Callable[..., Result]) -> None:
-    """Mildest class, then the list of knobs (thp, sysctl, pairs, huge pages, files), then the profile's own order."""
+    """Mildest class, then the list of knobs (thp, sysctl, pairs, huge pages, files), then the profile's own order.
+
+    The file that keeps sysctls comes last in its class.
+    """
     settings = """
 file:
   /etc/default/grub.d/50-x.cfg: boot
@@ -194,7 +230,7 @@ thp: {defrag: never, enabled: never}
 """
     assert changed(planned(settings, "--allow", "all")) == [
         "defrag", "enabled", "vm.swappiness", "kernel.numa_balancing", "vm.dirty", "/etc/sysctl.d/50-x.conf",
-        "vm.min_free_kbytes", "node1/2MB", "node0/2MB", "/etc/default/grub.d/50-x.cfg",
+        KEPT, "vm.min_free_kbytes", "node1/2MB", "node0/2MB", "/etc/default/grub.d/50-x.cfg",
     ]  # fmt: skip
 
 
@@ -257,7 +293,8 @@ def test_equal_profiles_in_other_words_have_one_settings_id(planned: Callable[..
 
 def test_the_plan_id_names_the_changes_with_what_is_there(planned: Callable[..., Result], root: Path) -> None:
     first = planned("sysctl: {vm.swappiness: {value: 1, why: one}}").document["id"]
-    assert planned("sysctl: {vm.swappiness: {value: 1, why: two}, net.core.somaxconn: 4096}").document["id"] == first
+    also = "file: {/etc/sysctl.d/50-none.conf: null}"
+    assert planned(f"sysctl: {{vm.swappiness: {{value: 1, why: two}}}}\n{also}").document["id"] == first
     assert planned("sysctl: {vm.swappiness: 2}").document["id"] != first
     (root / VM / "swappiness").write_text("50\n")
     assert planned("sysctl: {vm.swappiness: 1}").document["id"] != first
@@ -270,7 +307,7 @@ RP = "net.ipv4.conf.{}.rp_filter"
 
 def test_a_pattern_meets_every_target_and_a_name_beats_it(planned: Callable[..., Result]) -> None:
     result = planned("sysctl:\n  net.ipv4.conf.ens4.rp_filter: 1\n  net.ipv4.conf.*.rp_filter: 2")
-    wanted = {v["target"]: v["want"]["value"] for v in result.document["verdicts"]}
+    wanted = wanted_values(result)
     names = ("all", "default", "ens3", "ens5", "lo")
     assert wanted == {**{RP.format(name): 2 for name in names}, RP.format("ens4"): 1}
 
@@ -293,7 +330,7 @@ def test_the_higher_layer_wins_whatever_is_a_pattern(
         encoding="utf-8",
     )
     result = tuner("plan", "--profile", below, "--root", root, "--json")
-    wanted = {v["target"]: v["want"]["value"] for v in result.document["verdicts"]}
+    wanted = wanted_values(result)
     assert wanted[RP.format("ens4")] == right
 
 
@@ -321,8 +358,7 @@ def test_a_name_settles_what_two_patterns_dispute(planned: Callable[..., Result]
         "sysctl:\n  net.ipv4.conf.ens*.rp_filter: 2\n  net.ipv4.conf.*4.rp_filter: 1\n  net.ipv4.conf.ens4.rp_filter: 0"
     )
     assert result.code == Exit.DIFFERS
-    wanted = {v["target"]: v["want"]["value"] for v in result.document["verdicts"]}
-    assert wanted == {RP.format("ens3"): 2, RP.format("ens4"): 0, RP.format("ens5"): 2}
+    assert wanted_values(result) == {RP.format("ens3"): 2, RP.format("ens4"): 0, RP.format("ens5"): 2}
 
 
 def test_a_pattern_that_meets_nothing_is_one_line(planned: Callable[..., Result]) -> None:
@@ -338,6 +374,7 @@ def test_a_pattern_over_a_directory_that_nobody_recorded_is_unknown(planned: Cal
     """/proc/sys/dev was not captured: whether keys match there cannot be told."""
     result = planned("sysctl: {dev.hpet.*: 1}")
     assert set(states(result).values()) == {"unknown"}
+    assert changed(result) == [], "a pattern that meets nothing is kept by no file"
     assert "not recorded" in result.document["verdicts"][0]["state_why"]
     assert result.code == Exit.UNKNOWN
 
@@ -398,6 +435,11 @@ def generations(root: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
 
 
+THP = "sys/kernel/mm/transparent_hugepage/enabled"
+ONE, TWO = "thp: {enabled: never}", "thp: {enabled: {one_of: [never, madvise]}}"
+"""What TWO wants is so once ONE is applied; no file keeps either."""
+
+
 def test_verify_before_any_apply_is_bad_input(root: Path, tuner: Tuner) -> None:
     result = tuner("verify", "--root", root)
     assert result.code == Exit.BAD_INPUT
@@ -408,12 +450,12 @@ def test_an_apply_of_what_is_already_so_is_recorded_when_the_settings_are_others
     root: Path, tuner: Tuner, tmp_path: Path
 ) -> None:
     """Otherwise verify would judge yesterday's settings."""
-    one = write_profile(tmp_path / "one.yaml", "sysctl: {vm.swappiness: 1}")
-    two = write_profile(tmp_path / "two.yaml", "sysctl: {vm.swappiness: {at_most: 10}}")
+    one = write_profile(tmp_path / "one.yaml", ONE)
+    two = write_profile(tmp_path / "two.yaml", TWO)
     assert tuner("apply", "--profile", one, "--root", root, "--json").document["generation"] == 1
     result = tuner("apply", "--profile", two, "--root", root, "--json")
     assert (result.code, result.document["generation"], result.document["changed"]) == (Exit.OK, 2, 0)
-    (root / VM / "swappiness").write_text("7\n")
+    (root / THP).write_text("always [madvise] never\n")
     verified = tuner("verify", "--root", root, "--json")
     assert (verified.code, verified.document["generation"]) == (Exit.OK, 2)
     assert verified.document["settings_id"] == result.document["settings_id"]
@@ -432,15 +474,16 @@ def test_an_apply_of_the_same_settings_again_writes_nothing(root: Path, tuner: T
 def test_a_generation_without_writes_is_rolled_back_to_the_settings_before(
     root: Path, tuner: Tuner, tmp_path: Path
 ) -> None:
-    one = write_profile(tmp_path / "one.yaml", "sysctl: {vm.swappiness: 1}")
-    two = write_profile(tmp_path / "two.yaml", "sysctl: {vm.swappiness: {at_most: 10}}")
+    one = write_profile(tmp_path / "one.yaml", ONE)
+    two = write_profile(tmp_path / "two.yaml", TWO)
+    before = (root / THP).read_text()
     first = tuner("apply", "--profile", one, "--root", root, "--json").document["settings_id"]
-    tuner("apply", "--profile", two, "--root", root)
+    assert tuner("apply", "--profile", two, "--root", root, "--json").document["changed"] == 0
     assert tuner("rollback", "--root", root).code == Exit.OK
-    assert (root / VM / "swappiness").read_text() == "1\n"
+    assert (root / THP).read_text() == "always madvise [never]\n"
     assert tuner("verify", "--root", root, "--json").document["settings_id"] == first
     assert tuner("rollback", "--root", root).code == Exit.OK
-    assert (root / VM / "swappiness").read_text() == "60\n"
+    assert (root / THP).read_text() == before
     assert tuner("rollback", "--root", root).code == Exit.BAD_INPUT
 
 
@@ -515,8 +558,10 @@ def test_what_the_next_profile_does_not_name_is_given_back(root: Path, tuner: Tu
     assert back["vm.swappiness"]["after"] == 60
     assert "no longer in the profile" in tuner("plan", "--profile", two, "--root", root).out
     kept = tuner("plan", "--profile", two, "--root", root, "--json", "--keep-unmentioned")
-    assert changed(kept) == ["net.core.somaxconn"]
+    assert changed(kept) == ["net.core.somaxconn", KEPT]
+    assert (root / KEPT[1:]).read_text().splitlines()[1:] == ["net.core.somaxconn = 8192", "vm.swappiness = 1"]
     assert tuner("apply", "--profile", two, "--root", root).code == Exit.OK
+    assert (root / KEPT[1:]).read_text().splitlines()[1:] == ["net.core.somaxconn = 16384"]
     assert (root / VM / "swappiness").read_text() == "60\n"
     assert (root / "proc/sys/net/core/somaxconn").read_text() == "16384\n"
 
@@ -529,7 +574,7 @@ def test_what_somebody_else_changed_since_is_left_when_profiles_are_switched(
     tuner("apply", "--profile", one, "--root", root)
     (root / VM / "swappiness").write_text("33\n")
     plan = tuner("plan", "--profile", two, "--root", root, "--json")
-    assert plan.document["changes"] == []
+    assert changed(plan) == [KEPT], "our own file loses the line"
     assert any("vm.swappiness" in line for line in plan.document["left"])
     tuner("apply", "--profile", two, "--root", root)
     assert (root / VM / "swappiness").read_text() == "33\n"

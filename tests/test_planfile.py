@@ -28,10 +28,11 @@ def test_a_kept_plan_is_applied_without_its_profile(root: Path, tuner: Tuner, pr
     profile.unlink()
     result = tuner("apply", "--root", root, kept, "--json")
     assert result.code == 0
-    assert [(o["target"], o["after"]) for o in result.document["outcomes"]] == [
-        ("vm.swappiness", 1),
-        ("net.core.somaxconn", 8192),
-    ]
+    outcomes = [(o["target"], o["after"]) for o in result.document["outcomes"]]
+    assert outcomes[:2] == [("vm.swappiness", 1), ("net.core.somaxconn", 8192)]
+    ((path, file),) = outcomes[2:]
+    assert path == "/etc/sysctl.d/99-zz-tuner.conf"
+    assert file["text"].splitlines()[1:] == ["net.core.somaxconn = 8192", "vm.swappiness = 1"]
     assert tuner("verify", "--root", root).code == 0
 
 

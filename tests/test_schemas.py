@@ -34,6 +34,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "tuner.profile-diff/1": ("schema", "host", "one", "other", "only_one", "only_other", "different"),
     "tuner.detect/1": ("schema", "host", "gpus", "nics", "rails", "switches", "numa", "profiles", "unread"),
     "tuner.capture/1": ("schema", "host"),
+    "tuner.image/1": ("schema", "host", "apply", "persist"),
     "tuner.demo/1": ("schema", "steps", "restored"),
     "tuner.watch/1": (
         "schema",
@@ -47,6 +48,21 @@ PROMISED: dict[str, tuple[str, ...]] = {
         "state",
         "counts",
     ),
+    "tuner.reassert/1": (
+        "schema",
+        "run",
+        "host",
+        "skipped",
+        "generation",
+        "settings_id",
+        "profile",
+        "changed",
+        "outcomes",
+        "held",
+        "left",
+        "rest",
+    ),
+    "tuner.persist/1": ("schema", "host", "written", "removed", "left", "after"),
     "tuner.error/1": ("schema", "exit", "errors"),
     "tuner.applied/1": ("schema", "generation", "settings_id", "profile", "who", "when", "settings", "held"),
 }
@@ -73,6 +89,9 @@ INNER: list[tuple[str, str, tuple[str, ...]]] = [
     ("tuner.lint/1", "findings", ("level", "where", "what", "hint")),
     ("tuner.profile-diff/1", "only_other", SETTING),
     ("tuner.detect/1", "nics", ("pci", "netdev", "rdma", "driver", "numa", "link")),
+    ("tuner.reassert/1", "held", CHANGE),
+    ("tuner.persist/1", "units", ("name", "path", "state", "enabled", "result")),
+    ("tuner.persist/1", "after", ("action", "done", "why")),
     ("tuner.error/1", "errors", ("where", "what", "hint")),
 ]
 
@@ -101,6 +120,12 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any]] = [
     ("tuner.status/1", ("settings_id",), None),
     ("tuner.status/1", ("when",), "yesterday"),
     ("tuner.history/1", ("generations", 0, "state"), "done"),
+    ("tuner.reassert/1", ("run",), "rollback"),
+    ("tuner.reassert/1", ("skipped",), ""),
+    ("tuner.reassert/1", ("changed",), None),
+    ("tuner.persist/1", ("units", 0, "state"), "fine"),
+    ("tuner.persist/1", ("units", 0, "enabled"), "yes"),
+    ("tuner.persist/1", ("written",), ["relative"]),
     ("tuner.error/1", ("exit",), 2),
     ("tuner.error/1", ("errors",), []),
     ("tuner.profile/1", ("settings", 0, "want"), {"exactly": 1}),
@@ -147,6 +172,8 @@ def documents(tuner: Tuner, root: Path, tmp_path: Path) -> dict[str, Document]:
         ["plan", "--root", root, "--profile", profile],
         ["apply", "--root", root, "--profile", profile, "--allow", "none"],
         ["verify", "--root", root],
+        ["apply", "--root", root, "--boot"],
+        ["persist", "install", "--root", root],
         ["status", "--root", root],
         ["history", "--root", root],
         ["explain", "sysctl:vm.swappiness", "--root", root],
@@ -180,8 +207,10 @@ def test_one_schema_for_every_document() -> None:
 
 def test_documents_keep_what_is_promised(documents: dict[str, Document]) -> None:
     """Every verb's document has the promised fields, down to verdicts, changes, outcomes and settings."""
-    elsewhere = {"tuner.demo/1", "tuner.watch/1"}
-    assert set(documents) == set(PROMISED) - elsewhere, "these are checked where the demo and the watch are tested"
+    elsewhere = {"tuner.demo/1", "tuner.watch/1", "tuner.image/1"}
+    assert set(documents) == set(PROMISED) - elsewhere, (
+        "these are checked where the demo, the watch and images are tested"
+    )
     for name, fields in PROMISED.items():
         if name not in documents:
             continue
@@ -257,12 +286,15 @@ def test_null_running_tells_unread_from_empty(tuner: Tuner, root: Path, tmp_path
     assert verdicts["file"]["state"] == "ok"
 
 
-def test_next_boot_is_not_predicted_yet(documents: dict[str, Document]) -> None:
-    """Null with a reason in every verdict, and no verdict's state depends on it."""
+def test_next_boot_is_a_value_or_null_with_its_reason(documents: dict[str, Document]) -> None:
+    """Of every verdict, and lost or not predicted; what one setting holds is of its own shape."""
     for name in ("tuner.plan/1", "tuner.verify/1"):
         for verdict in documents[name]["verdicts"]:
-            assert verdict["next_boot"] is None
-            assert verdict["next_boot_why"] == "not predicted"
+            why = verdict["next_boot_why"]
+            assert (verdict["next_boot"] is None) is bool(why), verdict["target"]
+            assert not why or why.startswith(("lost: ", "not predicted")), why
+    kept = {v["target"]: v for v in documents["tuner.verify/1"]["verdicts"]}["vm.swappiness"]
+    assert (kept["next_boot"], kept["next_boot_by"]) == (kept["running"], "/etc/sysctl.d/99-zz-tuner.conf:4")
 
 
 def test_status_of_an_untouched_host_is_all_null(tuner: Tuner, root: Path) -> None:

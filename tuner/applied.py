@@ -31,6 +31,8 @@ COPIED = (
     "settings",
     "readings",
     "identities",
+    "boots_from",
+    "allow",
 )
 
 
@@ -104,6 +106,8 @@ def _parsed(text: str) -> Applied | None:
             tuple(data.get("overlays", ())),
             tuple(data.get("sets", ())),
             identities_of(data),
+            data.get("boots_from", ""),
+            tuple(data.get("allow", ("auto",))),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -21,7 +21,8 @@ from tuner.model import (
     same,
     setting_to_plain,
 )
-from tuner.plan import fields_of, named_fields, read
+from tuner.plan import fields_of, named_fields
+from tuner.readings import read
 from tuner.run import Progress, Report, Run, Snapshot, Stop, aside, moved, moved_line, place_of, put_back, restore
 
 
@@ -80,7 +81,7 @@ def _make_all(run: Run, report: Report, changes: list[Change], stop: Stop, *, ke
         if stop.name:
             return
         progress(f"{change.knob} {change.target}")
-        outcome = _one(run, change)
+        outcome = one(run, change)
         if outcome:
             report.outcomes.append(outcome)
             if outcome.result == "refused" and not (keep and not run.lossy):
@@ -115,7 +116,7 @@ def _frozen(host: Host, plan: Plan, snapshot: Snapshot) -> Line:
     }
 
 
-def _one(run: Run, change: Change) -> Outcome | None:
+def one(run: Run, change: Change) -> Outcome | None:
     """One change: None when a fresh read finds it met already."""
     knob = BY_NAME[change.knob]
     found = read(run.host, knob, change.target)

@@ -23,13 +23,16 @@ from tuner.ledger import Ledger
 from tuner.model import DISRUPTIONS, Seen
 from tuner.profile import load_profile
 from tuner.profile.files import known
+from tuner.readings import read
 from tuner.scrub import NAME, Scrubber
 
 BASICS = (
     "/etc/os-release", "/etc/hostname", "/proc/cmdline", "/proc/version", "/proc/modules", "/proc/meminfo",
     "/proc/sys/kernel/random/boot_id", "/etc/default/grub", "/etc/default/grub.d/*", "/etc/sysctl.conf",
     "/etc/sysctl.d/*", "/run/sysctl.d/*", "/usr/local/lib/sysctl.d/*", "/usr/lib/sysctl.d/*", "/lib/sysctl.d/*",
-    "/etc/modprobe.d/*", "/etc/security/limits.conf", "/etc/security/limits.d/*", "/etc/tuner/site.yaml",
+    "/etc/modprobe.d/*", "/run/modprobe.d/*", "/usr/local/lib/modprobe.d/*", "/usr/lib/modprobe.d/*", "/etc/fstab",
+    "/etc/systemd/system.conf", "/boot/grub/grub.cfg", "/boot/grub/grubenv", "/boot/loader/entries/*",
+    "/etc/security/limits.conf", "/etc/security/limits.d/*", "/etc/tuner/site.yaml",
     "/etc/tuner/host.d/*", "/etc/tuner/profiles/*", "/etc/tuner/profiles/overlays/*",
     "/sys/kernel/mm/hugepages/*/*", "/sys/devices/system/node/node*/hugepages/*/*",
     "/sys/devices/system/node/node*/distance", "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/smt/control",
@@ -93,7 +96,7 @@ def _ask_knob(host: RecordingHost, knob: Knob) -> Iterator[tuple[str, str]]:
             yield f"{knob.name} {pattern}", str(error)
             continue
         for target in targets:
-            found = planning.read(host, knob, target)
+            found = read(host, knob, target)
             for path in knob.files(host, target):
                 with contextlib.suppress(OSError, Unrecorded):
                     host.writable(path)

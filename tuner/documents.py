@@ -37,6 +37,7 @@ def verdict(found: Verdict) -> Document:
         "running": None,
         "next_boot": plain(found.next_boot),
         "next_boot_why": found.next_boot_why,
+        "next_boot_by": found.next_boot_by,
         "state": found.state,
         "state_why": found.why,
         "why": setting.why,

@@ -7,6 +7,7 @@ is younger than the clock's tick, is not kept: losing evidence costs time and no
 from __future__ import annotations
 
 import contextlib
+import errno
 import marshal
 import os
 import sys
@@ -26,6 +27,9 @@ OWN = "/var/lib/tuner/"
 TICK = 20_000_000
 """Nanoseconds within which two changes of a file may get the same time (a jiffy is 10 ms at HZ=100, twice that)."""
 
+COARSE = 2_000_000_000
+"""The same for a file system that keeps no part of a second (ext4 with small inodes, vfat), in ns."""
+
 PACKAGES = ("tuner", "yaml", "rich")
 
 Found = TypeVar("Found")
@@ -36,9 +40,8 @@ class NotingTree(Tree):
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
-        self.begun = time.time_ns()
         self.inside: dict[tuple[str, str, object], object] = {}
-        self.beside: dict[str, object] = {}
+        self.beside: dict[tuple[str, str, object], object] = {}
         self.torn = False
         self._paused = False
 
@@ -72,6 +75,15 @@ class NotingTree(Tree):
         lines = lambda: line in super(NotingTree, self).read(path).split(b"\n")  # noqa: E731  (super needs the class)
         return self._noted("line", path, line, lines, int)
 
+    def lines(self, path: str, number: int, word: bytes) -> list[bytes]:
+        """As Tree.lines."""
+        rows = lambda: super(NotingTree, self).lines(path, number, word)  # noqa: E731
+        return self._quietly("lines", path, (number, word), rows)
+
+    def processes(self, group: str, name: str) -> list[int]:
+        """As Tree.processes."""
+        return self._quietly("processes", group, name, lambda: super(NotingTree, self).processes(group, name))
+
     def list(self, path: str) -> list[str]:
         """As Tree.list; below a root also which folder it was."""
         number = () if self.native else (self._number(path),)
@@ -97,13 +109,24 @@ class NotingTree(Tree):
         return super().real(path)
 
     def outside(self, path: str) -> None:
-        """Notes the stamp of a file that is about to be read, and the rights on the folders above it."""
+        """Notes a file that is about to be read, and the rights on the folders above it."""
         for place in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
-            for here in (place, *_above(place)):
-                try:
-                    self.beside.setdefault(here, fast.stamp(here))
-                except OSError as error:
-                    self.beside.setdefault(here, -(error.errno or 0))
+            for here in _above(place):
+                self._beside("stamp", here, None, fast.stamp)
+            self._beside("read", place, None, fast.read)
+            self._beside("stat", place, 1, fast.stat)
+
+    def stamped(self, path: str) -> None:
+        """Notes the stamp of a file that nobody edits."""
+        self._beside("stamp", path, None, fast.stamp)
+
+    def _beside(self, kind: str, path: str, more: object, look: Callable[[str, Any], object]) -> None:
+        try:
+            found = look(path, more)
+        except OSError as error:
+            found = -(error.errno or 0)
+        if self.beside.setdefault((kind, path, more), found) != found:
+            self.torn = True
 
     def _noted(
         self, kind: str, path: str, more: object, look: Callable[[], Found], shown: Callable[[Found], object]
@@ -115,8 +138,20 @@ class NotingTree(Tree):
             if isinstance(error, Lost) and not self._paused:
                 self._lost(path, error.real)
             raise
+        except ValueError:
+            self.torn = True
+            raise
         self._keep(kind, path, more, shown(found))
         return found
+
+    def _quietly(self, kind: str, path: str, more: object, look: Callable[[], Found]) -> Found:
+        """Notes what came of a look that is made of others, and not these."""
+
+        def alone() -> Found:
+            with self.unnoted():
+                return look()
+
+        return self._noted(kind, path, more, alone, lambda found: found)
 
     def _keep(self, kind: str, path: str, more: object, found: object) -> None:
         if not self._paused and self.inside.setdefault((kind, path, more), found) != found:
@@ -125,6 +160,7 @@ class NotingTree(Tree):
     def _lost(self, path: str, real: str) -> None:
         """What a recorded host makes of a path that is not there depends on how far it could be followed."""
         self._trail(path)
+        self._keep("stat", real, 0, -errno.ENOENT)
         parent = os.path.dirname(real)
         with contextlib.suppress(OSError):
             status = super().stat(parent)
@@ -171,7 +207,7 @@ def note(host: Host) -> NotingTree:
     host.tree = tree
     if isinstance(host, RecordedHost):
         for path in host.about:
-            tree.outside(path)
+            tree.stamped(path)
     return tree
 
 
@@ -187,9 +223,9 @@ def keep(host: Host, tree: NotingTree, answers: Mapping[str, tuple[int, bytes]])
         tree.read(fast.BOOT)
         outside = _outside(tree)
         if outside is None:
-            return "code or profile changed just now"
+            return "our code changed just now"
         kept: Any = (
-            fast.__file__, sys.version, time.time_ns(), host.root, fast.place(host.root),
+            fast.__file__, fast.reader(), time.time_ns(), host.root, fast.place(host.root),
             outside, rows(tree), dict(answers),
         )  # fmt: skip
         data = marshal.dumps(kept, 4)
@@ -207,32 +243,37 @@ def drop(host: Host) -> None:
 
 
 def rows(tree: NotingTree) -> fast.Rows:
-    """By kind; what a file is and what it holds is one look."""
+    """What was noted, by kind; what a file is and what it holds is one look."""
     left = dict(tree.inside)
     kinds: dict[str, list[tuple[str, object, object]]] = {}
     for (kind, path, _), found in tree.inside.items():
         if kind == "read" and not isinstance(found, int):
             kinds.setdefault("read", []).append((path, left.pop(("stat", path, 1), None), found))
             del left[kind, path, None]
-    for (kind, path, more), found in left.items():
+    return (*_by_kind(left), *((kind, tuple(looks)) for kind, looks in kinds.items()))
+
+
+def _by_kind(noted: Mapping[tuple[str, str, object], object]) -> fast.Rows:
+    kinds: dict[str, list[tuple[str, object, object]]] = {}
+    for (kind, path, more), found in noted.items():
         kinds.setdefault(kind, []).append((path, more, found))
     return tuple((kind, tuple(looks)) for kind, looks in kinds.items())
 
 
 def _outside(tree: NotingTree) -> fast.Rows | None:
-    """Stamps of our code and of what was read besides the host; None where one is too young to be trusted."""
-    code = {}
+    """Stamps of our code, and what was read besides the host; None where the code is too young to be trusted."""
+    code: dict[tuple[str, str, object], object] = {}
     for module in list(sys.modules.values()):
         name = getattr(module, "__name__", "").partition(".")[0]
         path = getattr(module, "__file__", None)
         if name in PACKAGES and path:
-            code[path] = fast.stamp(path)
-    young = any(_changed(found) > STARTED - TICK for found in code.values())
-    if young or any(_changed(found) > tree.begun - TICK for found in tree.beside.values()):
+            code["stamp", path, None] = fast.stamp(path)
+    if any(_changed(found) > STARTED - TICK for found in code.values()):
         return None
-    return (("stamp", tuple((path, None, found) for path, found in {**code, **tree.beside}.items())),)
+    return _by_kind({**code, **tree.beside})
 
 
 def _changed(found: object) -> int:
-    """When a file was last changed, in ns; 0 for a folder and for what is not there."""
-    return int(found[-1]) if isinstance(found, tuple) and len(found) > fast.RIGHTS else 0
+    """When a file was last changed, in ns, at the latest: some file systems keep whole seconds only."""
+    when = int(found[-1]) if isinstance(found, tuple) and len(found) > fast.RIGHTS else 0
+    return when + COARSE if when % 1_000_000_000 == 0 else when

@@ -15,18 +15,21 @@ TYPE_CHECKING = False  # typing's own costs more than the whole answer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAGIC = b"tuner-evidence-1\n"
+MAGIC = b"tuner-evidence-2\n"
 PATH = "/run/tuner/evidence"
 BOOT = "/proc/sys/kernel/random/boot_id"
 FORMATS = ("nagios", "prometheus", "junit")
 """What --format takes; the other forms of an answer are text, all and json."""
 
-PAGE = 4096
+PAGE, CHUNK = 4096, 65536
 LARGEST = 4 * 1024 * 1024
 """As the door has it (tuner.host.tree.LIMIT)."""
 
 REGULAR, FOLDER, KINDS = 0o100000, 0o040000, 0o170000
 EISDIR, EINVAL, EFBIG = 21, 22, 27
+UNHEARD = (32, 9)
+"""EPIPE and EBADF: nobody reads, or there is no stdout."""
+
 FLAGS = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 SEED = int.from_bytes(b"evidence", "little")
 
@@ -52,10 +55,13 @@ def finish(words: list[str]) -> None:
         code, text = kept[-1][form]
         if form in ("text", "all") and (posix.isatty(1) or not (text.isascii() or _wide())):
             return
+        _say(bytes(text))
+        posix._exit(int(code))
     except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError):
         return
-    _say(text)
-    posix._exit(code)
+    except KeyboardInterrupt:
+        posix.write(2, b"tuner: stopped by SIGINT; nothing was being written\n")
+        posix._exit(128 + 2)
 
 
 def _asked(words: list[str]) -> tuple[str, str] | None:
@@ -67,7 +73,7 @@ def _asked(words: list[str]) -> tuple[str, str] | None:
         name, sign, value = word.partition("=")
         if name in ("--root", "--format"):
             value = value if sign else next(rest, "")
-        if name == "--root":
+        if name == "--root" and value[:1] != "-":
             root = value
         elif form == "text" and ((name == "--format" and value in FORMATS) or word in ("--json", "--all")):
             form = value or word[2:]
@@ -85,10 +91,12 @@ def _say(text: bytes) -> None:
     try:
         while text:
             text = text[posix.write(1, text) :]
-    except BrokenPipeError:
-        pass
     except OSError as error:
-        posix.write(2, f"tuner: the output cannot be written: {error.strerror}\n".encode())
+        if error.errno not in UNHEARD:
+            try:
+                posix.write(2, f"tuner: the output cannot be written: {error.strerror}\n".encode())
+            except OSError:
+                return
 
 
 def load(root: str) -> Kept | None:
@@ -116,7 +124,7 @@ def sealed(data: bytes) -> bytes:
 def holds(kept: Kept, root: str) -> bool:
     """Whether everything that was read for the verdicts reads the same now, on the same machine by the same code."""
     code, python, made, name, where, outside, inside, _ = kept
-    if (code, python, name, where) != (__file__, sys.version, named(root), place(root)) or time.time_ns() < made:
+    if (code, python, name, where) != (__file__, reader(), named(root), place(root)) or time.time_ns() < made:
         return False
     return _same(outside) and same(root, inside)
 
@@ -124,6 +132,11 @@ def holds(kept: Kept, root: str) -> bool:
 def same(root: str, rows: Rows) -> bool:
     """Whether everything below a root looks the same again."""
     return _same(rows) if place(root)[:2] == place("/")[:2] else _inside(root, rows)
+
+
+def reader() -> str:
+    """What reads: the interpreter, and how it takes the names of files."""
+    return f"{sys.version} {sys.getfilesystemencoding()}"
 
 
 def named(root: str) -> str:
@@ -146,12 +159,20 @@ def _inside(root: str, rows: Rows) -> bool:
         try:
             return _same(rows)
         finally:
-            posix.fchdir(slash)
-            posix.chroot(".")
+            _back(slash)
     finally:
         posix.fchdir(here)
         posix.close(slash)
         posix.close(here)
+
+
+def _back(slash: int) -> None:
+    """Nothing may run on below another root: where the way back is closed, the process ends and nobody was told."""
+    try:
+        posix.fchdir(slash)
+        posix.chroot(".")
+    except OSError:
+        posix._exit(12)
 
 
 def _same(rows: Rows) -> bool:
@@ -176,13 +197,7 @@ def read(path: str, about: tuple[int, ...] | None) -> Brief | None:
             raise OSError(EISDIR if found.st_mode & KINDS == FOLDER else EINVAL, "")
         if about is not None and shown(found, path) != about:
             return None
-        data = piece = posix.read(opened, PAGE)
-        if len(piece) == PAGE:
-            while piece:
-                piece = posix.read(opened, 65536)
-                data += piece
-                if len(data) > LARGEST:
-                    raise OSError(EFBIG, path)
+        data = _all(opened, path)
     finally:
         posix.close(opened)
     return brief(data)
@@ -216,17 +231,63 @@ def filled(path: str, _: None = None) -> int:
 
 def line(path: str, text: bytes) -> int:
     """1 where `text` is a line of the file, else 0."""
+    return int(text in _whole(path).split(b"\n"))
+
+
+def _whole(path: str) -> bytes:
     opened = posix.open(path, FLAGS)
     try:
         _regular(opened)
-        data = b""
-        while piece := posix.read(opened, 65536):
-            data += piece
-            if len(data) > LARGEST:
-                raise OSError(EFBIG, path)
+        return _all(opened, path)
     finally:
         posix.close(opened)
-    return int(text in data.split(b"\n"))
+
+
+def _all(opened: int, path: str) -> bytes:
+    """What a file holds. One read asks for much: some kernel files give the rest to nobody who reads in pieces."""
+    data = piece = posix.read(opened, CHUNK)
+    while len(data) >= PAGE and piece:
+        piece = posix.read(opened, CHUNK)
+        data += piece
+        if len(data) > LARGEST:
+            raise OSError(EFBIG, path)
+    return data
+
+
+def lines(path: str, field: tuple[int, bytes]) -> list[bytes]:
+    """The lines of which one field, counted from 0, is that word."""
+    number, word = field
+    return [row for row in _whole(path).split(b"\n") if row.split()[number : number + 1] == [word]]
+
+
+def processes(group: str, name: str) -> list[int]:
+    """PIDs in a control group and three levels below it: those with that name or, where none has it, all of them."""
+    found: dict[int, bytes] = {}
+    groups = [(group, 0)]
+    while groups:
+        here, depth = groups.pop()
+        try:
+            pids = _whole(f"{here}/cgroup.procs").split()
+        except OSError:
+            if not depth:
+                raise
+            continue
+        for pid in pids:
+            try:
+                found[int(pid)] = _whole(f"/proc/{int(pid)}/comm").strip()
+            except OSError:
+                found[int(pid)] = b""
+        if depth < DEEPEST:
+            groups += [(f"{here}/{name}", depth + 1) for name in posix.listdir(here) if below(name)]
+    return sorted([pid for pid, comm in found.items() if comm == name.encode()[:15]] or found)
+
+
+DEEPEST = 3
+
+
+def below(name: str) -> bool:
+    """Whether a name in a control group is that of a group, not of a file."""
+    return "." not in name or name.endswith((".slice", ".scope", ".service"))
 
 
 def names(path: str, numbered: int) -> tuple[int | str, ...]:
@@ -279,7 +340,7 @@ RIGHTS = 3
 """Numbers in the stamp of a folder."""
 
 LOOKS: "dict[str, Callable[..., object]]" = {
-    "read": read, "head": head, "filled": filled, "line": line, "names": names, "stat": stat, "inode": inode,
-    "link": link, "sealed": sealed_off, "stamp": stamp,
+    "read": read, "head": head, "filled": filled, "line": line, "lines": lines, "processes": processes,
+    "names": names, "stat": stat, "inode": inode, "link": link, "sealed": sealed_off, "stamp": stamp,
 }  # fmt: skip
 """How each kind of evidence is looked at again: (path, more) -> what it gives; the errno, negative, if it fails."""

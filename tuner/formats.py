@@ -73,9 +73,10 @@ def _label(applied: Applied | None) -> str:
 
 def _told(found: Verdict) -> str:
     """`60, want 1: why`: what was read, if it could be, what is wanted, and why it is in its state."""
-    _, _, running, want, note = people.verdict_row(found)
+    _, _, running, want, ahead, note = people.verdict_row(found)
     read = f"{running}, " if isinstance(found.reading, Seen) else ""
-    return f"{read}want {want}" + (f": {note}" if note else "")
+    later = f", {ahead}" if found.state == "shadowed" else ""
+    return f"{read}want {want}{later}" + (f": {note}" if note else "")
 
 
 # --- nagios -------------------------------------------------------------------------------------------------------

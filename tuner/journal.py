@@ -8,6 +8,7 @@ One file per generation, `/var/lib/tuner/generations/000007.jsonl`, a JSON objec
     after     what the system was told after files had changed
     moved     a setting that the run did not write but that changed meanwhile
     rollback  the start of undoing; `undoes` names the generations
+    reassert  the start of making a live generation so again, after a boot or for a device; never undo data
     end       how the run ended
     carried   befores of older generations whose files were dropped
 
@@ -33,6 +34,10 @@ KEEP = 50
 """Generations kept."""
 KEEP_BYTES = 64 * 1024 * 1024
 """Bytes of journal kept."""
+AGAIN = ("boot", "device")
+"""Runs that re-assert a live generation. What they wrote is what tuner last left, and nothing that is given back."""
+KEEP_AGAIN = 1000
+"""Lines of such runs kept in one generation, before only the last of each target stays."""
 
 MISSING = type("Missing", (), {})()
 _AT = {"run": str, "knob": str, "target": str}
@@ -43,6 +48,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "outcome": {**_AT, "before": _VALUE, "after": _VALUE, "result": str},
     "moved": {**_AT, "before": _VALUE, "after": _VALUE},
     "rollback": {"undoes": list},
+    "reassert": {"run": str, "who": str, "when": str},
     "after": {"action": str},
     "end": {"run": str, "state": str},
     "carried": {"entries": list},
@@ -98,11 +104,11 @@ class Generation:
         return intent
 
     def open_run(self) -> str | None:
-        """The run (apply or rollback) that began in this file and did not end."""
+        """The run (apply, rollback, boot or device) that began in this file and did not end."""
         run: str | None = None
         for line in self.lines:
-            if line["op"] in ("begin", "rollback"):
-                run = "apply" if line["op"] == "begin" else "rollback"
+            if line["op"] in ("begin", "rollback", "reassert"):
+                run = {"begin": "apply", "rollback": "rollback"}.get(line["op"]) or str(line["run"])
             elif line["op"] == "end":
                 run = None
         return run
@@ -194,9 +200,22 @@ class Journal:
             self.host.unlink(_path(oldest.number))
             del self.generations[oldest.number]
 
+    def condense(self, number: int) -> None:
+        """Of a generation that was re-asserted very often, keeps the last outcome of each target; all runs ended."""
+        generation = self.generations[number]
+        again = [line for line in generation.lines if line.get("run") in AGAIN]
+        if len(again) <= KEEP_AGAIN or generation.open_run():
+            return
+        last = {(x["op"], x["knob"], x["target"]): x["seq"] for x in again if x["op"] in ("outcome", "moved")}
+        kept = {*last.values(), again[-1]["seq"]}
+        generation.lines = [x for x in generation.lines if x.get("run") not in AGAIN or x["seq"] in kept]
+        self.host.put(_path(number), _encode(generation.lines), 0o600)
+
     def _carry(self, oldest: Generation, heir: Generation) -> None:
+        again = [x for x in oldest.lines if x["op"] in ("outcome", "moved") and x["run"] in AGAIN]
+        left = {(x["knob"], x["target"]): x["after"] for x in again}
         rows = [
-            {"knob": e.at[0], "target": e.at[1], "before": e.before, "left": e.left, "fields": e.fields,
+            {"knob": e.at[0], "target": e.at[1], "before": e.before, "left": left.get(e.at, e.left), "fields": e.fields,
              "disruption": e.disruption, "identity": e.identity}
             for e in oldest.entries()
         ]  # fmt: skip

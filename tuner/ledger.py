@@ -47,6 +47,9 @@ class Applied:
     overlays: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     identities: Mapping[At, str] = field(default_factory=dict)
+    boots_from: str = ""
+    allow: tuple[str, ...] = ("auto",)
+    """What `--allow` was given."""
 
     @property
     def present(self) -> frozenset[At]:
@@ -103,6 +106,8 @@ def applied(generation: Generation) -> Applied:
         tuple(head.get("overlays", ())),
         tuple(head.get("sets", ())),
         identities_of(head),
+        head.get("boots_from", ""),
+        tuple(head.get("allow", ("auto",))),
     )
 
 

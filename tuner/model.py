@@ -93,7 +93,8 @@ Reading = Union[Seen, Absent, Unreadable]
 class Verdict:
     """A setting judged: what was read, in which state that is and why.
 
-    `next_boot` is a value, not a state; `next_boot_why` says why there is none.
+    `next_boot` is a value, not a state; `next_boot_why` says why there is none; `next_boot_by` is the FILE:LINE that
+    decides it, where one does.
     """
 
     setting: Setting
@@ -104,6 +105,7 @@ class Verdict:
     note: str = ""
     next_boot: Value = None
     next_boot_why: str = "not predicted"
+    next_boot_by: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,38 +2,96 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tuner.boot.boots import Boots
+from tuner.boot.planned import Planned
+from tuner.expand import WILD
 from tuner.host import Host
 from tuner.knobs import BY_NAME, Knob
-from tuner.model import Absent, Seen, Setting, Want, met
+from tuner.knobs.base import NEEDS_ROOT
+from tuner.knobs.sysctl import STORE as SYSCTLS
+from tuner.model import Absent, Seen, Setting, Unreadable, Want, met
+from tuner.nextboot import ask
+from tuner.readings import Known
+
+HEADER = "# Written by tuner\n"
+"""The first line of every file of ours."""
 
 
-def derive(host: Host, expanded: list[Setting]) -> list[Setting]:
+@dataclass(frozen=True)
+class Keeping:
+    """What site.yaml says of the next boot: what the node boots from, and the name of our file of sysctls."""
+
+    boots_from: str = ""
+    sysctl_file: str = posixpath.basename(SYSCTLS)
+
+    def path(self, store: str) -> str:
+        """Where this site keeps what a knob names the place of."""
+        return f"{posixpath.dirname(store)}/{self.sysctl_file}" if store == SYSCTLS else store
+
+
+def derive(
+    host: Host,
+    expanded: Collection[Setting],
+    keeping: Keeping,
+    known: Known,
+    present: Collection[tuple[str, str]] = (),
+) -> list[Setting]:
     """The file settings that keep these settings, where no profile sets the file itself.
 
-    A bound that the host meets without a file of ours gets no line in it; a plain value always does.
+    A bound that the next boot meets without a file of ours gets no line in it; a plain value always does. What apply
+    would not write gets none either, but for what is gone or unreadable since it was applied: `present` are the places
+    that could be read then. Knobs that keep their settings in one file share it.
     """
     named = {setting.target for setting in expanded if setting.knob == "file"}
-    found: list[Setting] = []
+    without = Boots(_without_ours(host, expanded, keeping), told=keeping.boots_from)
+    keepers = {name for name, knob in BY_NAME.items() if knob.stores([s for s in expanded if s.knob == name], without)}
+    texts: dict[str, str] = {}
+    kept: dict[str, list[Setting]] = {}
     for name, knob in BY_NAME.items():
-        ours = [s for s in expanded if s.knob == name]
-        if not ours or not knob.stores(ours):
-            continue
-        ours = [s for s in ours if _kept(host, knob, s)]
-        for path, text in knob.stores(ours) if ours else []:
-            if path not in named:
-                found.append(_file(path, text, ours))
-    return found
+        ours = [s for s in expanded if s.knob == name and name in keepers and _kept(known, knob, s, without, present)]
+        for store, text in knob.stores(ours, without) if ours else []:
+            path = keeping.path(store)
+            texts[path] = texts[path] + text.removeprefix(HEADER) if path in texts else text
+            kept.setdefault(path, []).extend(ours)
+    return [_file(path, text, kept[path]) for path, text in texts.items() if path not in named]
 
 
-def _kept(host: Host, knob: Knob, setting: Setting) -> bool:
-    reading = knob.read(host, setting.target)
-    if isinstance(reading, Absent):
+def _without_ours(host: Host, expanded: Collection[Setting], keeping: Keeping) -> Host:
+    """The host as if no file of ours kept any of these settings."""
+    bare = Boots(host)
+    places = {
+        keeping.path(path)
+        for name, knob in BY_NAME.items()
+        for path, _ in knob.stores([s for s in expanded if s.knob == name], bare)
+    }
+    return Planned(host, dict.fromkeys(places))
+
+
+def _kept(known: Known, knob: Knob, setting: Setting, without: Boots, present: Collection[tuple[str, str]]) -> bool:
+    if WILD & set(setting.target) or not _written(known, knob, setting, present):
         return False
-    if not isinstance(reading, Seen):
+    if setting.want.kind == "value" and known.host.kind != "image":
         return True
-    if setting.want.kind == "value" or met(setting.want, reading.value, knob.key) == "drift":
+    ahead = ask(knob, without, setting)
+    if setting.want.kind != "value" and isinstance(ahead.reading, Seen):
+        return met(setting.want, ahead.reading.value, knob.key) == "drift"
+    return not ahead.pointless
+
+
+def _written(known: Known, knob: Knob, setting: Setting, present: Collection[tuple[str, str]]) -> bool:
+    """Whether apply writes this target where it differs: what it never writes now, no file writes at boot either."""
+    if known.host.kind == "image":
         return True
-    return host.exists(knob.stores([setting])[0][0])
+    match known.read(setting):
+        case Absent():
+            return setting.at in present
+        case Unreadable(why):
+            return why == NEEDS_ROOT or setting.at in present
+    return all(known.host.writable(path) for path in knob.files(known.host, setting.target))
 
 
 def _file(path: str, text: str, ours: list[Setting]) -> Setting:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from tuner.errors import BadValue, Problem, TunerError
+from tuner.expand import WILD, Gaps, expand
 from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME, Knob, number_of
-from tuner.knobs.base import failed
-from tuner.ledger import Applied, Ledger
+from tuner.ledger import Applied, Ledger, applied
 from tuner.model import (
     DISRUPTIONS,
     Absent,
     Change,
     Plan,
-    Reading,
     Seen,
     Setting,
     Unreadable,
@@ -30,9 +28,10 @@ from tuner.model import (
     same,
     settings_id,
 )
-from tuner.persist import derive
+from tuner.nextboot import outlook
+from tuner.persist import Keeping, derive
+from tuner.readings import Known, read
 
-WILD = frozenset("*?[")
 NO_TARGET = "no such target on this host"
 
 
@@ -48,77 +47,6 @@ class Allowed:
         return "" if disruption in self.classes else self.why.get(disruption) or f"needs --allow {disruption}"
 
 
-Gaps = dict[tuple[str, str], str]
-"""(knob, pattern) -> why the targets that it may match could not be listed."""
-
-
-def expand(host: Host, settings: Collection[Setting], gaps: Gaps | None = None) -> list[Setting]:
-    """Patterns replaced by the targets of this host that they match, names kept as they are.
-
-    For one target the higher layer wins, inside a layer a name beats a pattern; two patterns of one layer that meet
-    are an error, as is a node and a total of one pool. A pattern that matches nothing stays, as a setting whose
-    target is the pattern; in `gaps` is then why, if it could not be looked up.
-    """
-    rivals: dict[tuple[str, str], list[Setting]] = {}
-    found: dict[tuple[str, str], list[str] | str] = {}
-    for setting in settings:
-        targets = (
-            _matching(host, setting, found, {} if gaps is None else gaps)
-            if WILD & set(setting.written)
-            else [setting.target]
-        )
-        for target in targets or [setting.target]:
-            fresh = replace(setting, target=target)
-            rivals.setdefault(fresh.at, []).append(fresh)
-    problems: list[Problem] = []
-    chosen = [_strongest(candidates, problems) for candidates in rivals.values()]
-    problems += _clashes(chosen)
-    if problems:
-        raise TunerError(problems)
-    return chosen
-
-
-def _strongest(candidates: list[Setting], problems: list[Problem]) -> Setting:
-    """The setting of the highest layer, in it a name before a pattern; two patterns there are a problem."""
-    best = max(map(_strength, candidates))
-    winners = [setting for setting in candidates if _strength(setting) == best]
-    if len(winners) > 1:
-        one, other = winners[0], winners[1]
-        what = f"{one.target} is matched by {other.written} and by {one.written} ({one.origin})"
-        problems.append(Problem(other.origin, what, "name the target in one of them"))
-    return winners[0]
-
-
-def _strength(setting: Setting) -> tuple[int, bool]:
-    return setting.layer, not WILD & set(setting.written)
-
-
-def _matching(host: Host, setting: Setting, found: dict[tuple[str, str], list[str] | str], gaps: Gaps) -> list[str]:
-    knob = BY_NAME[setting.knob]
-    place = knob.name, knob.search_root(setting.written)
-    if place not in found:
-        try:
-            found[place] = knob.targets(host, setting.written)
-        except Unrecorded as gap:
-            found[place] = str(gap)
-    targets = found[place]
-    if isinstance(targets, str):
-        gaps[setting.knob, setting.written] = targets
-        return []
-    return [target for target in targets if fnmatch.fnmatchcase(target, setting.written)]
-
-
-def _clashes(settings: list[Setting]) -> list[Problem]:
-    problems = []
-    for name, knob in BY_NAME.items():
-        ours = [s for s in settings if s.knob == name]
-        what = knob.clash([s.target for s in ours])
-        if what:
-            hint = f"keep one of {', '.join(f'{s.written} ({s.origin})' for s in ours)}"
-            problems.append(Problem(ours[-1].origin, what, hint))
-    return problems
-
-
 def make(
     host: Host,
     profile: str,
@@ -127,6 +55,7 @@ def make(
     ledger: Ledger,
     *,
     keep_unmentioned: bool = False,
+    keeping: Keeping | None = None,
 ) -> Plan:
     """The plan that brings `host` to `settings`, and gives back what live generations changed and these do not name.
 
@@ -134,17 +63,20 @@ def make(
     """
     gaps: Gaps = {}
     expanded = expand(host, settings, gaps)
-    expanded += derive(host, expanded) if host.kind != "image" else []
+    keeping = keeping or Keeping()
+    known = Known(host)
+    expanded += derive(host, expanded, keeping, known, ledger.present)
+    ahead = outlook(host, _wants(ledger), keeping.boots_from, expanded, known)
     problems = _contradictions(expanded, ledger)
     verdicts: list[Verdict] = []
     changes: list[tuple[Change, int]] = []
     for place, setting in enumerate(expanded):
         try:
-            verdict, change = _judge(host, setting, allowed, ledger, gaps)
+            verdict, change = _judge(known, setting, allowed, ledger, gaps)
         except BadValue as bad:
             problems.append(Problem(setting.origin, f"{setting.knob} {setting.target}: {bad.what}", bad.hint))
             continue
-        verdicts.append(verdict)
+        verdicts.append(ahead.see(verdict))
         if change:
             changes.append((change, place))
     if problems:
@@ -174,31 +106,16 @@ def order(change: Change, place: int) -> tuple[int, int, int, int, str]:
     return DISRUPTIONS.index(change.disruption), number_of(change.knob), rank, place, change.target
 
 
-def read(host: Host, knob: Knob, target: str) -> Reading:
-    """The target's reading, whatever the knob met; a device that fails is asked once more."""
-    if host.kind == "image" and knob.name != "file":
-        return Absent("image")
-    found = _asked(host, knob, target)
-    if isinstance(found, Unreadable) and found.fault == "device":
-        found = _asked(host, knob, target)
-    return found
-
-
-def _asked(host: Host, knob: Knob, target: str) -> Reading:
-    try:
-        return knob.read(host, target)
-    except (OSError, Unrecorded, ValueError) as error:
-        return failed(error)
-
-
-def _judge(host: Host, setting: Setting, allowed: Allowed, ledger: Ledger, gaps: Gaps) -> tuple[Verdict, Change | None]:
+def _judge(
+    known: Known, setting: Setting, allowed: Allowed, ledger: Ledger, gaps: Gaps
+) -> tuple[Verdict, Change | None]:
     knob = BY_NAME[setting.knob]
     disruption = knob.disruption(setting.target)
     verdict = Verdict(setting, Absent(NO_TARGET), "unsupported", NO_TARGET, disruption)
     if WILD & set(setting.target):
         gap = gaps.get((setting.knob, setting.written))
         return (replace(verdict, reading=Unreadable(gap), state="unknown", why=gap) if gap else verdict), None
-    found = read(host, knob, setting.target)
+    host, found = known.host, known.read(setting)
     verdict = replace(verdict, reading=found)
     match found:
         case Absent(why):
@@ -324,24 +241,33 @@ def fields_of(want: Want) -> list[str] | None:
     return sorted(value) if isinstance(value, Mapping) else None
 
 
-def verify(host: Host, applied: Applied) -> Plan:
+def _wants(ledger: Ledger) -> dict[tuple[str, str], Want]:
+    """What the applied generation wants at each place."""
+    return {s.at: s.want for s in applied(ledger.newest).settings} if ledger.newest else {}
+
+
+def verify(host: Host, judged: Applied) -> Plan:
     """The applied generation judged: what was there at apply and is not now is missing, what was held is still held."""
     verdicts = []
-    then = Ledger(present=applied.present, identities=applied.identities)
-    for setting in applied.settings:
+    then = Ledger(present=judged.present, identities=judged.identities)
+    known = Known(host)
+    ahead = outlook(host, {s.at: s.want for s in judged.settings}, judged.boots_from, judged.settings, known)
+    for setting in judged.settings:
         if setting.knob not in BY_NAME:
             why = f"this version of tuner has no knob {setting.knob}"
             verdicts.append(Verdict(setting, Unreadable(why), "unknown", why))
             continue
         try:
-            verdict, _ = _judge(host, setting, Allowed(frozenset(DISRUPTIONS)), then, {})
+            verdict, change = _judge(known, setting, Allowed(frozenset(DISRUPTIONS)), then, {})
+            if change and not BY_NAME[setting.knob].rivals:
+                verdict = replace(verdict, why="")  # the guard speaks of a write, and none is meant here
         except BadValue as bad:
             verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
-        was, now = applied.identities.get(setting.at, ""), BY_NAME[setting.knob].identity(host, setting.target)
+        was, now = judged.identities.get(setting.at, ""), BY_NAME[setting.knob].identity(host, setting.target)
         if isinstance(verdict.reading, Seen) and replaced(was, now):
             verdict = replace(verdict, state="missing", why=f"other hardware: {now}; at apply {was}")
         elif verdict.state in ("drift", "held"):
-            held = setting.at in applied.held
+            held = setting.at in judged.held
             verdict = replace(verdict, state="held", why="held at apply") if held else replace(verdict, state="drift")
-        verdicts.append(verdict)
-    return Plan(applied.settings_id, applied.profile, tuple(verdicts), ())
+        verdicts.append(ahead.see(verdict))
+    return Plan(judged.settings_id, judged.profile, tuple(verdicts), ())

@@ -11,6 +11,7 @@ from tuner.errors import Exit, Problem, TunerError, bad_input
 from tuner.host import Host
 from tuner.knobs import BY_NAME
 from tuner.model import Plan, setting_from_plain, setting_to_plain
+from tuner.persist import Keeping
 from tuner.profile import Profile
 from tuner.profile.files import read_trusted
 from tuner.profile.match import Match
@@ -37,6 +38,7 @@ def save(path: str, profile: Profile, made: Plan, document: dict[str, Any], *, k
         "overlays": list(profile.overlays),
         "sets": list(profile.sets),
         "keep_unmentioned": keep_unmentioned,
+        "keeping": asdict(profile.keeping),
         "settings_id": made.settings_id,
         "plan_id": made.id,
         "settings": [setting_to_plain(setting) for setting in profile.settings],
@@ -68,6 +70,7 @@ def load(path: str) -> Kept:
             tuple(data["overlays"]),
             tuple(data["sets"]),
             _match(data["match"]),
+            keeping=Keeping(str(data["keeping"]["boots_from"]), str(data["keeping"]["sysctl_file"])),
         )
         words = [about["name"], about["reference"], data["plan_id"], *profile.overlays, *profile.sets]
         if not all(isinstance(word, str) for word in words) or any(s.knob not in BY_NAME for s in settings):

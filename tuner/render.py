@@ -30,6 +30,8 @@ LEGEND = {
     "missing": "was there at apply and is gone, or no longer answers",
 }
 WIDEST = 44
+REASONS = 4
+"""Reasons why a next boot is not as now that are named, the most frequent ones."""
 
 Row = tuple[str, ...]
 
@@ -130,12 +132,10 @@ def counted(plan: Plan, *, planning: bool) -> str:
 
 def plan(found: Plan, host: Host, *, all_rows: bool, command: str) -> list[str]:
     """The plan as people read it."""
-    rows: list[Row] = []
-    for change in found.changes:
-        if not change.held:
-            rows.append(("to change", *_change(change)))
+    verdicts = {v.setting.at: v for v in found.verdicts}
     held = [c for c in found.changes if c.held]
-    rows += [("held", *_change(change)) for change in held]
+    rows: list[Row] = [("to change", *_change(c, verdicts.get(c.at))) for c in found.changes if not c.held]
+    rows += [("held", *_change(change, verdicts.get(change.at))) for change in held]
     planned = {c.at for c in found.changes}
     rows += [verdict_row(v) for v in found.verdicts if v.setting.at not in planned and (all_rows or v.state != "ok")]
     lines = [head(host, found.settings_id), counted(found, planning=True), "", *table(rows)]
@@ -155,16 +155,42 @@ def _hints(found: Plan, held: Sequence[Change], command: str) -> list[str]:
     classes = sorted({c.disruption for c in held if c.held.startswith("needs --allow")})
     if todo or classes:
         lines.append(f"Do it:       {command}{f' --allow {chr(44).join(classes)}' if classes else ''}")
-    lines.append("Next boot:   not predicted")
-    return lines
+    return [*lines, *ahead(found, "Next boot as it stands")]
 
 
-def _change(change: Change) -> Row:
+def _change(change: Change, verdict: Verdict | None) -> Row:
     running, wanted = _running(change), want(change.want, change.knob)
     if change.returning:
         wanted = value(change.value, main_of(change.knob))
     notes = [change.disruption if change.disruption != "none" else "", change.held, change.note]
-    return f"{change.knob} {change.target}", running, wanted, "; ".join(note for note in notes if note)
+    ahead = next_boot(verdict) if verdict and change.knob != "file" and not verdict.next_boot_why else ""
+    return f"{change.knob} {change.target}", running, wanted, ahead, "; ".join(note for note in notes if note)
+
+
+def next_boot(found: Verdict) -> str:
+    """What the target will hold after the next boot; empty where that says nothing."""
+    if found.state in ("unsupported", "missing"):
+        return ""
+    if found.next_boot_why:
+        return f"next boot {found.next_boot_why.partition(':')[0]}"
+    where = f" ({found.next_boot_by})" if found.next_boot_by and found.state in ("shadowed", "drift") else ""
+    return f"next boot {value(found.next_boot, main_of(found.setting.knob))}{where}"
+
+
+def ahead(found: Plan, title: str = "Next boot") -> list[str]:
+    """The next boot of all settings in one line, and for each reason why one is lost or not predicted another."""
+    verdicts = [v for v in found.verdicts if v.state not in ("unsupported", "missing")]
+    known = [v for v in verdicts if not v.next_boot_why]
+    words = {"lost": 0, "not predicted": 0}
+    reasons: dict[str, int] = {}
+    for verdict in verdicts:
+        word, _, why = verdict.next_boot_why.partition(": ")
+        if word in words:
+            words[word] += 1
+            reasons[f"{word}: {why}" if why else word] = reasons.get(f"{word}: {why}" if why else word, 0) + 1
+    parts = [f"{len(known)} predicted", *(f"{number} {word}" for word, number in words.items() if number)]
+    often = sorted(reasons.items(), key=lambda one: -one[1])[:REASONS]
+    return [f"{title}: {', '.join(parts)}", *(f"  {number} {reason}" for reason, number in often)] if verdicts else []
 
 
 def verdict_row(found: Verdict) -> Row:
@@ -175,22 +201,24 @@ def verdict_row(found: Verdict) -> Row:
         f"{found.setting.knob} {found.setting.target}",
         _running(found),
         want(found.setting.want, found.setting.knob),
+        next_boot(found) if found.setting.knob != "file" else "",
         note,
     )
 
 
-def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool) -> list[str]:
-    """The verdicts as people read them, worst first."""
-    shown_rows = [v for v in found.verdicts if all_rows or v.state not in ("ok", "raised")]
+def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool, next_boot: bool = False) -> list[str]:
+    """The verdicts as people read them, worst first; with `next_boot` also what will not be as it is now."""
+    shown_rows = [
+        v for v in found.verdicts if all_rows or v.state not in ("ok", "raised") or (next_boot and v.next_boot_why)
+    ]
     order = list(LEGEND)
     shown_rows.sort(key=lambda v: -order.index(v.state) if v.state in order else 1)
     lines = [head(host, found.settings_id), counted(found, planning=False)]
     if shown_rows:
         rows = [verdict_row(v) for v in shown_rows]
-        lines += ["", *table([(*row[:3], f"want {row[3]}", row[4]) for row in rows])]
+        lines += ["", *table([(*row[:3], f"want {row[3]}", *row[4:]) for row in rows])]
     lines += legend(v.state for v in found.verdicts)
-    lines += ["", *notes, "Next boot: not predicted"]
-    return lines
+    return [*lines, "", *notes, *ahead(found)]
 
 
 def outcomes(found: Iterable[Outcome], *, rolling: bool = False, word: str = "") -> list[str]:

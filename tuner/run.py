@@ -13,10 +13,10 @@ from typing import Any, Literal
 from tuner.errors import Refused
 from tuner.host import Host, Unrecorded
 from tuner.host.after import act
-from tuner.journal import At, Journal, Line
+from tuner.journal import AGAIN, At, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.model import Outcome, Reading, Seen, Value, plain
-from tuner.plan import read
+from tuner.readings import read
 
 PASSES = 2
 """Rounds of putting back what moved: one restored value may move another."""
@@ -67,7 +67,7 @@ class Run:
 
     host: Host
     journal: Journal
-    kind: Literal["apply", "undo", "rollback"]
+    kind: Literal["apply", "undo", "rollback", "boot", "device"]
     who: str
     settings_id: str
     generation: int | None = None
@@ -79,6 +79,8 @@ class Run:
 
     def intend(self, at: At, before: Value, value: Value, fields: list[str] | None) -> None:
         """Puts the intent on the disk; the first one of an apply makes the generation."""
+        if self.generation is None and self.kind in AGAIN:
+            return
         knob = BY_NAME[at[0]]
         line = {
             "op": "intent", "run": self.kind, "knob": at[0], "target": at[1], "before": plain(before),

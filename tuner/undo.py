@@ -10,7 +10,8 @@ from tuner.journal import At, Entry, Generation, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
 from tuner.model import Absent, Outcome, Reading, Seen, Unreadable, Value, plain, reading_from_plain, replaced, same
-from tuner.plan import named_fields, read
+from tuner.plan import named_fields
+from tuner.readings import read
 from tuner.run import Report, Run, Snapshot, aside, moved, moved_line, place_of, put_back
 
 

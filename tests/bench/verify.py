@@ -66,10 +66,11 @@ def prepare(folder: Path) -> tuple[Path, int, list[tuple[str, str]]]:
     kept = fast.load(str(root)) if code == 0 else None
     if kept is None:
         raise SystemExit("no evidence was kept: run this as root, on a tree that nobody edits")
-    looks = [(kind, path, found) for kind, rows in (*kept[5], *kept[6]) for path, _, found in rows]
-    texts = [(f"{root}{p}", found) for kind, p, found in looks if kind == "read" and isinstance(found, bytes)]
+    looks = sum(len(rows) for _, rows in (*kept[5], *kept[6]))
+    reads = [row for kind, rows in kept[6] if kind == "read" for row in rows]
+    texts = [(f"{root}{path}", found) for path, _, found in reads if isinstance(found, bytes)]
     lines = [(path, text.decode("utf-8", "replace").splitlines()) for path, text in texts]
-    return root, len(looks), [(path, rows[0] if rows else "") for path, rows in lines]
+    return root, looks, [(path, rows[0] if rows else "") for path, rows in lines]
 
 
 def scripts(folder: Path, files: list[tuple[str, str]]) -> tuple[Path, Path, Path]:

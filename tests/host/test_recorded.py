@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Result, tree, write_profile
 from tuner.errors import Exit, TunerError
 from tuner.host import Host, RecordedHost, Unrecorded, open_host
-from tuner.plan import read
+from tuner.readings import read
 from tuner.sim import store
 
 Tuner = Callable[..., Result]
@@ -259,14 +259,14 @@ def test_a_default_write_is_stripped_and_ends_with_a_newline(small: Path) -> Non
 
 
 def test_an_unrecorded_path_is_the_verdict_unknown(root: Path, tuner: Tuner, tmp_path: Path) -> None:
-    profile = write_profile(tmp_path / "p.yaml", "file:\n  /opt/vendor/conf: x\nsysctl:\n  vm.swappiness: 60")
+    profile = write_profile(tmp_path / "p.yaml", "file:\n  /opt/vendor/conf: x\nthp:\n  enabled: always")
     result = tuner("plan", "--profile", profile, "--root", root, "--json")
     found = {v["target"]: v for v in result.document["verdicts"]}
     assert result.code == Exit.UNKNOWN
     assert found["/opt/vendor/conf"]["state"] == "unknown"
     assert found["/opt/vendor/conf"]["state_why"].startswith("not recorded /opt")
     assert found["/opt/vendor/conf"]["running"] is None
-    assert found["vm.swappiness"]["state"] == "ok"
+    assert found["enabled"]["state"] == "ok"
 
 
 def test_what_is_unknown_is_not_written(root: Path, tuner: Tuner, tmp_path: Path) -> None:

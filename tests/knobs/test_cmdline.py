@@ -10,9 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Result, tree, write_profile
+from tuner.boot.tokens import kernel_part
 from tuner.errors import BadValue, Refused
 from tuner.host import Host, open_host
-from tuner.knobs.cmdline import Cmdline, kernel_part
+from tuner.knobs.cmdline import Cmdline
 from tuner.model import Absent, Seen, Unreadable, Want, WantKind, met
 from tuner.sim import store
 

@@ -7,18 +7,19 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import again, tree, unavailable, write_profile
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue
 from tuner.evidence import note
 from tuner.host import open_host
 from tuner.knobs.limits import Limits
-from tuner.model import Absent, Seen
+from tuner.model import Absent, Seen, Setting, Unreadable, Want
 from tuner.sim import store
 
 LIMITS = (
@@ -48,7 +49,8 @@ def node(tmp_path: Path) -> Path:
     }
     folders = {
         "/etc": ["security", "systemd"], "/etc/security": ["limits.conf"], "/etc/systemd": ["system"],
-        "/etc/systemd/system": [], "/run/systemd": [], "/usr": ["lib"], "/usr/lib/systemd/system": [
+        "/etc/systemd/system": [], "/run/systemd": [], "/usr": ["lib"], "/usr/lib": ["systemd"],
+        "/usr/lib/systemd": ["system"], "/usr/lib/systemd/system": [
             "slurmd.service", "sshd.service"], "/sys/fs/cgroup": ["system.slice"],
         "/sys/fs/cgroup/system.slice": ["slurmd.service"], "/lib": [],
         "/sys/fs/cgroup/system.slice/slurmd.service": ["cgroup.procs"],
@@ -118,6 +120,7 @@ def test_plan_apply_pending_restart_ok(node: Path, profile: Path, tuner: Callabl
 
 
 def test_a_bound_that_holds_already_gets_no_file(node: Path, tmp_path: Path, tuner: Callable[..., Any]) -> None:
+    (node / "usr/lib/systemd/system/slurmd.service").write_text(f"{UNIT}LimitMEMLOCK=8M\n")
     profile = write_profile(tmp_path / "p.yaml", "limits: {slurmd.service/memlock: {at_least: 1048576}}")
     plan = tuner("plan", "--root", node, "--profile", profile, "--json")
     assert plan.code == 0
@@ -128,6 +131,7 @@ def test_at_least_takes_unlimited_for_more_than_any_number(
     node: Path, tmp_path: Path, tuner: Callable[..., Any]
 ) -> None:
     (node / "proc/700/limits").write_text(LIMITS.format(memlock="unlimited"))
+    (node / "usr/lib/systemd/system/slurmd.service").write_text(f"{UNIT}LimitMEMLOCK=infinity\n")
     profile = write_profile(tmp_path / "p.yaml", "limits: {slurmd.service/memlock: {at_least: 9000000000000}}")
     assert tuner("plan", "--root", node, "--profile", profile).code == 0
 
@@ -235,3 +239,99 @@ def test_a_service_that_starts_is_seen(node: Path) -> None:
     group.mkdir()
     (group / "cgroup.procs").write_text("900\n")
     assert not again(noted)
+
+
+# --- the next boot
+
+SYSTEM = "usr/lib/systemd/system"
+ETC = "etc/systemd/system"
+
+
+def ahead(node: Path, files: Mapping[str, str], target: str = "slurmd.service/memlock") -> Next:
+    """The next boot of a limit, with these files put into the host."""
+    for path, text in files.items():
+        (node / path).parent.mkdir(parents=True, exist_ok=True)
+        (node / path).write_text(text)
+    wanted = Setting("limits", target, target, Want("value", "unlimited"), "p.yaml:1", "why", "source")
+    return KNOB.next_boot(Boots(open_host(str(node))), wanted)
+
+
+def limit(soft: int | str, hard: int | str | None = None) -> Seen:
+    """A reading."""
+    return Seen({"soft": soft, "hard": soft if hard is None else hard})
+
+
+def service(value: str) -> str:
+    """A drop-in."""
+    return f"[Service]\nLimitMEMLOCK={value}\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("infinity", limit("unlimited")), ("8M", limit(8388608)), ("65536", limit(65536)), ("1K:2K", limit(1024, 2048)),
+        ("1G:infinity", limit(1073741824, "unlimited")), ("much", None), ("1:2:3", None), ("-1", None),
+    ],
+)  # fmt: skip
+def test_values_as_systemd_takes_them(node: Path, value: str, found: Seen | None) -> None:
+    """systemd.exec(5), "Process Properties": SOFT:HARD, suffixes in 1024s, infinity."""
+    answer = ahead(node, {f"{ETC}/slurmd.service.d/a.conf": service(value)})
+    assert answer.winner == f"/{ETC}/slurmd.service.d/a.conf:2"
+    assert answer.reading == found if found else isinstance(answer.reading, Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("files", "winner"),
+    [
+        ({f"{ETC}/slurmd.service.d/99-tuner.conf": service("1"), f"{ETC}/slurmd.service.d/10-site.conf": service("2")},
+         f"/{ETC}/slurmd.service.d/99-tuner.conf:2"),
+        ({f"{ETC}/slurmd.service.d/99-tuner.conf": service("1"), f"{ETC}/slurmd.service.d/override.conf": service("2")},
+         f"/{ETC}/slurmd.service.d/override.conf:2"),
+        ({f"{ETC}/slurmd.service.d/99-tuner.conf": service("1"), f"{SYSTEM}/slurmd.service.d/zz.conf": service("2")},
+         f"/{SYSTEM}/slurmd.service.d/zz.conf:2"),
+        ({f"{ETC}/slurmd.service.d/99-tuner.conf": service("1"), f"{ETC}/service.d/zz.conf": service("2")},
+         f"/{ETC}/service.d/zz.conf:2"),
+        ({f"{ETC}/slurmd.service.d/a.conf": service("1"), f"{SYSTEM}/slurmd.service.d/a.conf": service("2")},
+         f"/{ETC}/slurmd.service.d/a.conf:2"),
+        ({f"{ETC}/slurmd.service.d/a.conf": service("1"), f"{ETC}/service.d/a.conf": service("2")},
+         f"/{ETC}/slurmd.service.d/a.conf:2"),
+        ({f"{ETC}/slurmd.service.d/a.conf": service("1"), "run/systemd/system/slurmd.service.d/z.conf": service("2")},
+         f"/{ETC}/slurmd.service.d/a.conf:2"),
+        ({f"{ETC}/slurmd.service.d/a.conf": "[Unit]\nLimitMEMLOCK=1\n[Service]\n#LimitMEMLOCK=2\n LimitMEMLOCK = 3\n"},
+         f"/{ETC}/slurmd.service.d/a.conf:5"),
+        ({f"{SYSTEM}/slurmd.service": f"{UNIT}LimitMEMLOCK=4\n"}, f"/{SYSTEM}/slurmd.service:3"),
+        ({f"{SYSTEM}/slurmd.service": f"{UNIT}LimitMEMLOCK=4\n", f"{ETC}/slurmd.service": service("5")},
+         f"/{ETC}/slurmd.service:2"),
+        ({"etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=6\n"}, "/etc/systemd/system.conf:2"),
+        ({"etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=6\n",
+          "etc/systemd/system.conf.d/a.conf": "[Manager]\nDefaultLimitMEMLOCK=7\n"},
+         "/etc/systemd/system.conf.d/a.conf:2"),
+        ({f"{ETC}/slurmd.service.d/a.conf": service("1"), f"{ETC}/slurmd.service.d/b.conf": service(""),
+          "etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=6\n"}, "/etc/systemd/system.conf:2"),
+    ],
+)  # fmt: skip
+def test_who_wins(node: Path, files: dict[str, str], winner: str) -> None:
+    """systemd.unit(5): drop-ins by file name over all folders; of one name the first; /run is gone; system.conf."""
+    assert ahead(node, files).winner == winner
+
+
+def test_no_file_sets_it(node: Path) -> None:
+    found = ahead(node, {})
+    assert found == Next(Absent("no file sets LimitMEMLOCK: systemd's own default"))
+
+
+def test_a_masked_service_and_one_that_is_not_there(node: Path) -> None:
+    (node / f"{ETC}/sshd.service").symlink_to("/dev/null")
+    assert ahead(node, {}, "sshd.service/nofile").reading == Absent("sshd.service is masked")
+    assert ahead(node, {}, "nosuch.service/nofile").reading == Absent("nosuch.service is not installed")
+
+
+def test_drop_ins_of_an_alias_and_of_a_prefix(node: Path) -> None:
+    """An alias is the same unit under another name; foo-.service.d is for every name that begins so."""
+    (node / f"{ETC}/ssh.service").symlink_to(f"/{SYSTEM}/sshd.service")
+    found = ahead(node, {f"{ETC}/sshd.service.d/a.conf": service("1M")}, "ssh.service/memlock")
+    assert found == Next(limit(1048576), f"/{ETC}/sshd.service.d/a.conf:2")
+    files = {f"{SYSTEM}/slurm-gpu-node.service": UNIT, f"{ETC}/slurm-.service.d/a.conf": service("2M")}
+    assert ahead(node, files, "slurm-gpu-node.service/memlock").reading == limit(2097152)
+    files = {f"{SYSTEM}/job@.service": UNIT, f"{ETC}/job@.service.d/a.conf": service("3M")}
+    assert ahead(node, files, "job@7.service/memlock").reading == limit(3145728)

@@ -11,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import Result, tree, write_profile
+from tuner.boot.boots import Boots, Next
+from tuner.boot.modprobe_d import FOLDERS
 from tuner.errors import BadValue
 from tuner.host import Host, Unrecorded, open_host
-from tuner.knobs.module import FOLDERS, OURS, Module, typed
+from tuner.knobs.module import OURS, Module, typed
 from tuner.model import Absent, Seen, Setting, Unreadable, Want
 from tuner.sim import store
 
 KNOB = Module()
+WITHOUT = Boots(Host("/nowhere", "image", "nowhere", ""))
 INITRAMFS = "where the initramfs loads it, rebuild that too: update-initramfs -u, or dracut -f"
 NVIDIA = """\
 ResmanDebugLevel: 4294967295
@@ -210,7 +213,7 @@ def test_one_file_keeps_them_all() -> None:
         setting("nvme_core/default_ps_max_latency_us", (0, 1)),
         setting("x/empty", ""),
     ]
-    ((path, text),) = KNOB.stores(settings)
+    ((path, text),) = KNOB.stores(settings, WITHOUT)
     assert path == "/etc/modprobe.d/zz-tuner.conf"
     assert text.splitlines() == [
         "# Written by tuner",
@@ -219,7 +222,7 @@ def test_one_file_keeps_them_all() -> None:
         "options nvme_core default_ps_max_latency_us=0,1 io_timeout=60",
         'options x empty=""',
     ]
-    assert KNOB.stores([setting("nosuch/*", 1)]) == []
+    assert KNOB.stores([setting("nosuch/*", 1)], WITHOUT) == []
 
 
 def pending(host: Host, target: str, value: Any) -> str:
@@ -398,8 +401,11 @@ def test_what_the_host_lacks_gets_no_line(
 def test_a_bound_that_is_met_gets_no_file(
     copy_host: Callable[..., Path], tuner: Callable[..., Result], tmp_path: Path
 ) -> None:
-    profile = write_profile(tmp_path / "p.yaml", "module: {nvme_core/io_timeout: {at_least: 20}}")
+    """By a line of somebody else, so that the next boot meets it too; not by what happens to run."""
+    profile = write_profile(tmp_path / "p.yaml", "module: {mlx5_core/prof_sel: {at_least: 1}}")
     root = copy_host("mi300x-cx7")
+    assert tuner("plan", "--root", root, "--profile", profile).code == 10
+    (root / "etc/modprobe.d/mlx5.conf").write_text("options mlx5_core prof_sel=3\n")
     result = tuner("plan", "--root", root, "--profile", profile, "--json")
     assert (result.code, result.document["changes"]) == (0, [])
     assert result.document["verdicts"][0]["state"] == "raised"
@@ -452,3 +458,74 @@ def test_what_names_no_parameter_is_refused(written: str) -> None:
 def test_what_modprobe_d_cannot_hold_is_refused(raw: Any) -> None:
     with pytest.raises(BadValue):
         KNOB.parse("x/p", raw)
+
+
+# --- the next boot
+
+LOADED = {"/sys/module/mlx5_core/initstate": "live", "/sys/module/mlx5_core/parameters/prof_sel": "2"}
+GRUB = "/boot/grub/grub.cfg"
+PARAMETER = "mlx5_core/prof_sel"
+
+
+def ahead(host: Host, target: str = PARAMETER) -> Next:
+    """The next boot of one parameter."""
+    return KNOB.next_boot(Boots(host), setting(target, 1))
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"/etc/modprobe.d/a.conf": "options mlx5_core prof_sel=3"}, Next(Seen(3), "/etc/modprobe.d/a.conf:1")),
+        ({"/etc/modprobe.d/a.conf": "options mlx5-core prof-sel=3"}, Next(Seen(3), "/etc/modprobe.d/a.conf:1")),
+        ({"/etc/modprobe.d/a.conf": "# x\noptions mlx5_core prof_sel=3 prof_sel=0"},
+         Next(Seen(0), "/etc/modprobe.d/a.conf:2")),
+        ({"/etc/modprobe.d/zz-tuner.conf": "options mlx5_core prof_sel=1",
+          "/usr/lib/modprobe.d/zzz.conf": "options mlx5_core prof_sel=3"},
+         Next(Seen(3), "/usr/lib/modprobe.d/zzz.conf:1")),
+        ({"/etc/modprobe.d/a.conf": "", "/usr/lib/modprobe.d/a.conf": "options mlx5_core prof_sel=3"},
+         Next(Absent("no file sets it: the module's own default"))),
+        ({"/run/modprobe.d/a.conf": "options mlx5_core prof_sel=3"},
+         Next(Absent("no file sets it: the module's own default"))),
+        ({"/run/modprobe.d/a.conf": "", "/usr/lib/modprobe.d/a.conf": "options mlx5_core prof_sel=3"},
+         Next(Seen(3), "/usr/lib/modprobe.d/a.conf:1")),
+        ({}, Next(Absent("no file sets it: the module's own default"))),
+    ],
+)  # fmt: skip
+def test_what_the_module_is_loaded_with_next_time(make: Make, files: dict[str, str], found: Next) -> None:
+    """By file name over all folders; a file of /etc hides its namesake; /run is empty after a reboot."""
+    assert ahead(make(LOADED, files)) == found
+
+
+def test_the_next_boot_line_comes_after_all_files(make: Make) -> None:
+    """That line, not the running one."""
+    files = {"/etc/modprobe.d/a.conf": "options mlx5_core prof_sel=3"}
+    menu = {GRUB: "menuentry a {\nlinux /vmlinuz mlx5_core.prof_sel=0\n}"}
+    assert ahead(make(LOADED, files, menu)) == Next(Seen(0), f"{GRUB}:2")
+    running = {"/proc/cmdline": "BOOT_IMAGE=/vmlinuz mlx5_core.prof_sel=7"}
+    assert ahead(make(LOADED, files, {GRUB: "menuentry a {\nlinux /vmlinuz ro\n}"}, running)).reading == Seen(3)
+    unknown = ahead(make(LOADED, files, running)).reading
+    assert isinstance(unknown, Unreadable)
+    assert "the next one is not known" in unknown.why
+
+
+def test_a_module_that_an_initramfs_may_load(make: Make) -> None:
+    """It has a copy of modprobe.d, which nothing here looks into."""
+    found = ahead(make({"/etc/modprobe.d/a.conf": "options amdgpu noretry=0"}), "amdgpu/noretry")
+    assert isinstance(found.reading, Unreadable)
+    assert "an initramfs may load amdgpu earlier" in found.reading.why
+    assert found.winner == "/etc/modprobe.d/a.conf:1"
+
+
+def test_a_built_in_module_has_the_boot_line_alone(make: Make) -> None:
+    files = {"/etc/modprobe.d/a.conf": "options kvm ignore_msrs=1"}
+    found = ahead(make(files), "kvm/ignore_msrs").reading
+    assert isinstance(found, Absent)
+    assert found.why.startswith("kvm is built in")
+    menu = {GRUB: "menuentry a {\nlinux /vmlinuz kvm.ignore_msrs=1\n}"}
+    assert ahead(make(files, menu), "kvm/ignore_msrs") == Next(Seen("Y"), f"{GRUB}:2")
+
+
+def test_a_line_that_the_module_would_refuse(make: Make) -> None:
+    found = ahead(make(LOADED, {"/etc/modprobe.d/a.conf": "options mlx5_core prof_sel=big"}))
+    assert isinstance(found.reading, Unreadable)
+    assert found.winner == "/etc/modprobe.d/a.conf:1"

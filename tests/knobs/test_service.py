@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import Result, again, tree, write_profile
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue, Refused
 from tuner.evidence import note
 from tuner.host import Host, open_host
 from tuner.knobs import BY_NAME
 from tuner.knobs.service import Service
-from tuner.model import Reading, Seen, Unreadable, Value, Want, met
+from tuner.model import Reading, Seen, Setting, Unreadable, Value, Want, met
 from tuner.sim import store
 
 KNOB = Service()
@@ -522,3 +523,56 @@ def test_a_service_that_starts_is_no_evidence_any_more(make: Make) -> None:
     assert again(noted)
     Path(f"{host.root}/run/systemd/units/invocation:{IRQBALANCE}").symlink_to("4f1c6a0e5b8d4c0f9a7e2d3b1c0a9f8e")
     assert not again(noted)
+
+
+# --- the next boot
+
+
+def ahead(host: Host, unit: str = IRQBALANCE) -> Next:
+    """The next boot of a service."""
+    return KNOB.next_boot(
+        Boots(host), Setting("service", unit, unit, Want("value", {"state": "active"}), "p:1", "", "")
+    )
+
+
+def test_a_service_that_is_enabled_runs_again(make: Make) -> None:
+    """Stopped by hand and left enabled is the usual surprise."""
+    found = ahead(make(installed(), enabled()))
+    assert found == Next(seen("active", "enabled"), f"{WANTS}/{IRQBALANCE}")
+
+
+def test_a_service_that_is_disabled_and_stopped_stays_so(make: Make) -> None:
+    assert ahead(make(installed())) == Next(seen("inactive", "disabled"), f"{LIB}/{IRQBALANCE}")
+
+
+def test_a_masked_service_does_not_start_whatever_runs_now(make: Make) -> None:
+    masked = {f"/etc/systemd/system/{IRQBALANCE}": "-> /dev/null"}
+    found = ahead(make(installed(), enabled(), masked, alive(), started()))
+    assert found == Next(seen("inactive", "masked"), f"/etc/systemd/system/{IRQBALANCE}")
+
+
+def test_a_mask_in_run_is_gone(make: Make) -> None:
+    """systemctl mask --runtime."""
+    masked = {f"/run/systemd/system/{IRQBALANCE}": "-> /dev/null"}
+    assert ahead(make(installed(), enabled(), masked)).reading == seen("active", "enabled")
+
+
+def test_a_want_in_run_is_gone(make: Make) -> None:
+    """systemctl enable --runtime."""
+    runtime = enabled(at="/run/systemd/system/multi-user.target.wants")
+    assert ahead(make(installed(), runtime)).reading == seen("inactive", "disabled")
+
+
+@pytest.mark.parametrize(("lines", "state"), [((ONESHOT,), "inactive"), ((ONESHOT, "RemainAfterExit=yes"), "active")])
+def test_a_service_that_finishes_its_work(make: Make, lines: tuple[str, ...], state: str) -> None:
+    assert ahead(make(installed(IRQBALANCE, *lines), enabled())).reading == seen(state, "enabled")
+
+
+def test_a_service_that_something_else_started_is_not_predicted(make: Make) -> None:
+    """A socket, another unit, a vendor's own wants."""
+    found = ahead(make(installed(), alive(), started())).reading
+    assert found == Unreadable(f"{IRQBALANCE} runs without being enabled: what started it is not followed")
+
+
+def test_a_service_that_is_not_installed(make: Make) -> None:
+    assert ahead(make()) == Next(seen("inactive", "absent"))

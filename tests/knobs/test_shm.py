@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Result, write_profile
+from tests.conftest import Result, again, write_profile
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue
+from tuner.evidence import note
 from tuner.host import Host, open_host
 from tuner.knobs.shm import SHM, Shm
-from tuner.model import Absent, Seen, Unreadable, Value
+from tuner.model import Absent, Seen, Setting, Unreadable, Value, Want
 
 Tuner = Callable[..., Result]
 KNOB = Shm()
@@ -166,19 +168,70 @@ def test_sizes_in_commands(root: Path, size: int, text: str) -> None:
     assert KNOB.parse(SHM, text) == size
 
 
-def test_other_mounts_are_no_evidence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mounts come and go on a node, and so does memory: only the lines that decide are looked at as evidence."""
-    host, real = mounted(root, f"{MOUNT} rw"), Host.has_line
-    asked: list[tuple[str, str]] = []
-    whole: list[str] = []
-
-    def has_line(path: str, line: str) -> bool:
-        asked.append((path, line))
-        return real(host, path, line)
-
-    monkeypatch.setattr(host, "has_line", has_line)
-    monkeypatch.setattr(host, "text", whole.append)
-    monkeypatch.setattr(host, "peek", lambda path: (root / path[1:]).read_text())
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps evidence")
+@pytest.mark.parametrize(
+    ("path", "line", "same"),
+    [
+        ("proc/self/mountinfo", "99 24 0:99 / /run/user/1000 rw - tmpfs tmpfs rw,size=1024k", True),
+        ("proc/self/mountinfo", "99 27 0:99 / /dev/shm rw - tmpfs tmpfs rw,size=1024k", False),
+        ("proc/meminfo", "Dirty:                12 kB", True),
+        ("proc/meminfo", "MemTotal:        2017040 kB", False),
+    ],
+)
+def test_other_mounts_are_no_evidence_and_one_above_it_is(root: Path, path: str, line: str, same: bool) -> None:
+    """Mounts come and go on a node, and so does memory: only the lines that decide are looked at."""
+    host = mounted(root, f"{MOUNT} rw")
+    noted = note(host)
     assert KNOB.read(host, SHM) == Seen(252129 * 4096)
-    assert asked == [("/proc/self/mountinfo", f"{MOUNT} rw"), ("/proc/meminfo", "MemTotal:        2017036 kB")]
-    assert whole == []
+    assert again(noted)
+    (root / path).write_text(f"{(root / path).read_text()}{line}\n")
+    assert again(noted) is same
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps evidence")
+def test_a_first_mount_is_seen(root: Path) -> None:
+    """That there was none is evidence too."""
+    host = mounted(root, "30 24 0:30 / /tmp rw - tmpfs tmpfs rw")
+    noted = note(host)
+    assert isinstance(KNOB.read(host, SHM), Absent)
+    assert again(noted)
+    mounted(root, f"{MOUNT} rw")
+    assert not again(noted)
+
+
+# --- the next boot
+
+
+@pytest.mark.parametrize(
+    ("fstab", "size", "line"),
+    [
+        ("tmpfs /dev/shm tmpfs nosuid,nodev,size=8G 0 0\n", 8 * GIB, 1),
+        ("# a comment\n\nnone /dev/shm/ tmpfs size=50% 0 0\n", 252130 * 4096, 3),
+        ("tmpfs /dev/shm tmpfs size=1G,size=2G 0 0\n", 2 * GIB, 1),
+        ("tmpfs /dev/shm tmpfs size=0 0 0\n", 0, 1),
+        ("tmpfs /dev/shm tmpfs defaults 0 0\n", 252129 * 4096, 1),
+        ("#tmpfs /dev/shm tmpfs size=8G 0 0\n", 252129 * 4096, 0),
+        ("tmpfs /tmp tmpfs size=8G 0 0\n", 252129 * 4096, 0),
+        ("", 252129 * 4096, 0),
+    ],
+)
+def test_the_size_after_the_next_boot(root: Path, fstab: str, size: int, line: int) -> None:
+    """systemd-remount-fs(8) applies the line of /etc/fstab; without one it is half of the memory, whatever runs now."""
+    (root / "etc/fstab").write_text(fstab)
+    host = mounted(root, f"{MOUNT} rw,size=65536k")
+    assert ahead(host) == Next(Seen(size), f"/etc/fstab:{line}" if line else "")
+
+
+def test_what_is_not_predicted(root: Path) -> None:
+    (root / "etc/fstab").write_text("tmpfs /dev/shm tmpfs size=lots 0 0\n")
+    host = mounted(root, f"{MOUNT} rw")
+    assert isinstance(ahead(host).reading, Unreadable)
+    (root / "etc/systemd/system/dev-shm.mount").write_text("[Mount]\nOptions=size=1G\n")
+    found = ahead(host).reading
+    assert isinstance(found, Unreadable)
+    assert "dev-shm.mount mounts it" in found.why
+
+
+def ahead(host: Host) -> Next:
+    """The next boot of the one target."""
+    return KNOB.next_boot(Boots(host), Setting("shm", SHM, SHM, Want("value", GIB), "p.yaml:1", "why", "source"))

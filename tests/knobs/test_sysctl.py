@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.conftest import Result, tree, write_profile
 from tuner.errors import BadValue
 from tuner.host import Host, open_host
-from tuner.knobs.sysctl import Sysctl
+from tuner.knobs.sysctl import STORE, Sysctl
 from tuner.model import Absent, Seen, Value
 
 Tuner = Callable[..., Result]
@@ -236,6 +236,8 @@ def test_another_form_of_the_same_value_is_no_change(
 ) -> None:
     """Tabs or blanks, hex or decimal, and a number that the kernel rounds up to what it holds."""
     put(root, path, shows)
+    first = verb("apply", key, f'"{want}"')
+    assert [o["target"] for o in first.document["outcomes"]] == [STORE], "the file that keeps it, and nothing else"
     plan = verb("plan", key, f'"{want}"')
     assert (plan.code, plan.document["changes"]) == (0, [])
 
@@ -345,7 +347,7 @@ def test_a_write_that_changes_nothing_is_refused(copy_host: Callable[..., Path],
 
 
 def test_a_file_without_a_write_bit_is_read_only_here(root: Path, verb: Verb) -> None:
-    """As in a network namespace: decided at plan, nothing is tried; a right value is ok all the same."""
+    """As in a network namespace: decided at plan, nothing is tried, nor kept; a right value is ok all the same."""
     (root / RMEM).chmod(0o444)
     before = tree(root)
     plan = verb("plan", "net.core.rmem_max", 16777216)

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import Result, tree, write_profile
 from tuner.errors import BadValue
 from tuner.host import open_host
+from tuner.knobs.sysctl import STORE
 from tuner.knobs.sysctl_pair import SysctlPair
 
 Tuner = Callable[..., Result]
@@ -86,8 +87,11 @@ def test_undo_to_both_zero(root: Path, tuner: Tuner, tmp_path: Path, wanted: str
 
 
 def test_one_half_held_already_is_met(root: Path, tuner: Tuner, tmp_path: Path) -> None:
-    """The recorded host has dirty_ratio 20: nothing to do."""
+    """The recorded host has dirty_ratio 20: nothing to do but to keep it, and the kernel's file is not written."""
     profile = write_profile(tmp_path / "p.yaml", "sysctl.pair:\n  vm.dirty: {value: {ratio: 20}}")
+    first = tuner("apply", "--root", root, "--profile", profile, "--json").document
+    assert [o["target"] for o in first["outcomes"]] == [STORE]
+    assert (root / STORE[1:]).read_text().splitlines()[1:] == ["vm.dirty_ratio = 20"]
     assert tuner("plan", "--root", root, "--profile", profile).code == 0
 
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ import pytest
 from tests.conftest import check_schema, unavailable
 
 REPO = Path(__file__).parents[2]
+SYSCTLS = "/etc/sysctl.d/99-zz-tuner.conf"
 FOLDERS = ("/var/lib/tuner", "/run/tuner", "/etc/tuner")
+OURS = (*FOLDERS, SYSCTLS)
+"""All of tuner on this machine, and the file that keeps its kernel parameters."""
 ASIDE = ".before-live-tests"
 KEPT = Path("/run/tuner-live-tests.json")
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -132,11 +135,11 @@ def kept() -> Iterator[Mapping[str, str]]:
         if KEPT.exists():
             _give_back(json.loads(KEPT.read_text(encoding="ascii")))
         _folders_back()
-        here = [folder for folder in FOLDERS if os.path.lexists(folder)]
+        here = [path for path in OURS if os.path.lexists(path)]
         found: dict[str, Any] = {"values": {path: content(path) for path in _watched()}, "folders": here}
         KEPT.write_text(json.dumps(found), encoding="ascii")
-        for folder in here:
-            shutil.move(folder, folder + ASIDE)
+        for path in here:
+            shutil.move(path, path + ASIDE)
         try:
             yield found["values"]
         finally:
@@ -154,27 +157,27 @@ def _restore(found: Mapping[str, str]) -> None:
             put(path, text)
 
 
-def _forget() -> None:
-    for folder in FOLDERS:
-        shutil.rmtree(folder, ignore_errors=True)
+def _forget(places: Collection[str] = OURS) -> None:
+    for path in places:
+        shutil.rmtree(path, ignore_errors=True)
+        Path(path).unlink(missing_ok=True)
 
 
 def _give_back(found: Mapping[str, Any]) -> None:
     try:
         _restore(found["values"])
     finally:
-        for folder in set(FOLDERS) - set(found["folders"]):
-            shutil.rmtree(folder, ignore_errors=True)
+        _forget(set(OURS) - set(found["folders"]))
         _folders_back()
         KEPT.unlink()
 
 
 def _folders_back() -> None:
-    """A folder set aside is the machine's own; what stands in its place is of a test."""
-    for folder in FOLDERS:
-        if os.path.lexists(folder + ASIDE):
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.move(folder + ASIDE, folder)
+    """What was set aside is the machine's own; what stands in its place is of a test."""
+    for path in OURS:
+        if os.path.lexists(path + ASIDE):
+            _forget([path])
+            shutil.move(path + ASIDE, path)
 
 
 @pytest.fixture

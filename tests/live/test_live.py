@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import write_profile
-from tests.live.conftest import FOLDERS, PAGES, Machine, put
+from tests.live.conftest import FOLDERS, PAGES, SYSCTLS, Machine, put
 
 pytestmark = pytest.mark.xdist_group("live")
 
@@ -29,6 +29,11 @@ def profile(machine: Machine, tmp_path: Path) -> Path:
         rows = [f'  {p.target}: "{p.wanted}"' for p in machine.places.values() if p.knob == knob]
         lines += [f"{knob}:", *rows] if rows else []
     return write_profile(tmp_path / "live.yaml", "\n".join(lines).replace("\t", " "), name="live")
+
+
+def files(machine: Machine) -> int:
+    """How many files keep these settings: one for all kernel parameters."""
+    return int(any(place.knob == "sysctl" for place in machine.places.values()))
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def test_every_write_is_an_outcome(machine: Machine, applied: dict[str, Any]) ->
     """Generation 1 of a live host: each setting `done`, with what it held before."""
     assert applied["host"]["kind"] == "live"
     assert applied["generation"] == 1
-    assert applied["changed"] == len(machine.places)
+    assert applied["changed"] == len(machine.places) + files(machine)
     outcomes = {o["target"]: o for o in applied["outcomes"]}
     for name, place in machine.places.items():
         assert outcomes[place.target]["result"] == "done", name
@@ -78,8 +83,9 @@ def test_second_apply_changes_nothing(machine: Machine, applied: dict[str, Any],
     """No outcome, no generation, no byte of tuner's state."""
 
     def state() -> dict[str, bytes]:
-        files = [p for folder in FOLDERS for p in Path(folder).rglob("*") if p.is_file() and p.name != "lock"]
-        return {str(path): path.read_bytes() for path in files}
+        found = [p for folder in FOLDERS for p in Path(folder).rglob("*") if p.is_file() and p.name != "lock"]
+        found += [Path(SYSCTLS)] if files(machine) else []
+        return {str(path): path.read_bytes() for path in found}
 
     values, before = machine.values(), state()
     code, document, _ = machine.tuner("apply", "--profile", profile, "--allow", "memory")
@@ -98,7 +104,7 @@ def test_verify_is_clean_after_apply(machine: Machine, applied: dict[str, Any]) 
     code, document, _ = machine.tuner("verify")
     assert code == 0
     assert document["settings_id"] == applied["settings_id"]
-    assert document["counts"] == {"ok": len(machine.places)}
+    assert document["counts"] == {"ok": len(machine.places) + files(machine)}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -138,6 +144,7 @@ def test_rollback_gives_back_the_exact_values(machine: Machine, applied: dict[st
             assert f"[{machine.before[name]}]" in found
         else:
             assert found == machine.before[name]
+    assert not os.path.lexists(SYSCTLS)
     assert machine.tuner("rollback")[0] == 64
 
 
@@ -198,7 +205,7 @@ def test_one_syslog_line_per_write(machine: Machine, profile: Path, log: Callabl
     assert machine.tuner("rollback", **operator)[0] == 0
     back = log()
     for lines in (forth, back):
-        assert len(lines) == len(machine.places)
+        assert len(lines) == len(machine.places) + files(machine)
         for place in machine.places.values():
             (line,) = [line for line in lines if f"{place.knob} {place.target} " in line]
             assert "tuner[" in line

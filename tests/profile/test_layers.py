@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import HOSTS, tree, write_profile
 from tuner.errors import Exit, TunerError
+from tuner.expand import expand
 from tuner.host import Host, open_host
 from tuner.model import Setting
-from tuner.plan import expand
 from tuner.profile import load_profile
 from tuner.sim import store
 
@@ -495,7 +495,7 @@ def test_value_of_set_is_yaml(written: str, want: dict[str, Any], plan: Callable
 )
 def test_first_colon_and_first_equals_sign_divide(written: str, text: str | None, plan: Callable[..., Any]) -> None:
     """What comes after is the value, YAML 1.1 words and further signs and all; an empty one is an empty text."""
-    (want,) = wants(plan("--set", f"file:/etc/motd={written}"), "file").values()
+    want = wants(plan("--set", f"file:/etc/motd={written}"), "file")["/etc/motd"]
     assert want["value"]["text"] == text
 
 

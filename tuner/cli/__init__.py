@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import itertools
 import json
@@ -11,6 +12,9 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from tuner.errors import Exit, Problem, TunerError
+
+LOOKING = ("plan", "verify", "status", "explain", "history", "detect")
+"""Verbs that write nothing: whatever the system refuses them, the host is as it was, and nobody can tell how it is."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,8 +44,12 @@ def _printing() -> Iterator[None]:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(f"tuner: the output cannot be written: {error.strerror}\n")
+        if error.errno not in (errno.EPIPE, errno.EBADF):
+            try:
+                sys.stderr.write(f"tuner: the output cannot be written: {error.strerror}\n")
+                sys.stderr.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _run(words: list[str]) -> int:
@@ -54,6 +62,12 @@ def _run(words: list[str]) -> int:
             return _unknown(error.problems)
         _complain(error, as_json="--json" in words)
         return int(error.code)
+    except OSError as error:
+        if "--debug" in words or words[0] not in LOOKING or _plugin(words):
+            raise
+        what = f"{error.filename or 'the system'}: {error.strerror or error}"
+        _complain(TunerError(Problem("", what, "nothing was written; --debug shows where")), as_json="--json" in words)
+        return int(Exit.UNKNOWN)
     except Exception as error:
         if "--debug" in words or not _plugin(words):
             raise

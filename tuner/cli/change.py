@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tuner import applied as cache
@@ -19,6 +20,7 @@ from tuner.cli.judge import renew
 from tuner.errors import Exit, Problem, TunerError, bad_input, worst
 from tuner.host import Host
 from tuner.journal import Journal
+from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
 from tuner.lock import locked
 from tuner.model import Plan, Verdict
@@ -50,7 +52,9 @@ def plan(args: argparse.Namespace) -> Answer:
 def _make(host: Host, profile: Profile, args: argparse.Namespace, ledger: Ledger) -> Plan:
     allowed = idle.allowed(host, args.allow)
     keep = args.keep_unmentioned
-    return planning.make(host, profile.label, profile.settings, allowed, ledger, keep_unmentioned=keep)
+    return planning.make(
+        host, profile.label, profile.settings, allowed, ledger, keep_unmentioned=keep, keeping=profile.keeping
+    )
 
 
 def _root(args: argparse.Namespace) -> str:
@@ -76,7 +80,7 @@ def apply(args: argparse.Namespace) -> Answer:
     match.require(host, profile.match, profile.name)
     with locked(host, who()), Stop().listening() as stop:
         journal = Journal(host)
-        notes = _settle(host, journal)
+        notes = settled(host, journal)
         ledger = fold(journal)
         made = _make(host, profile, args, ledger)
         planfile.check(made, host, kept, args.expect)
@@ -84,7 +88,7 @@ def apply(args: argparse.Namespace) -> Answer:
         if gone:
             hint = "nothing was written; run it again"
             raise TunerError(Problem("", f"the host changed under the plan: {', '.join(gone)}", hint), Exit.DIFFERS)
-        head = begin_line(host, profile)
+        head = {**begin_line(host, profile), "allow": args.allow}
         others = ledger.newest is None or ledger.newest.head["settings_id"] != made.settings_id
         with _progress() as progress:
             report = applying.apply(
@@ -101,7 +105,7 @@ def apply(args: argparse.Namespace) -> Answer:
         notes += _publish(host, journal, report)
     if report.generation is not None:
         renew(host)
-    lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(report, made, _root(args))]
+    lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(host, report, made, _root(args))]
     return _apply_exit(report, made), documents.apply(report, made, host), lines
 
 
@@ -123,7 +127,8 @@ def _kept(args: argparse.Namespace) -> planfile.Kept | None:
     return kept
 
 
-def _settle(host: Host, journal: Journal) -> list[str]:
+def settled(host: Host, journal: Journal) -> list[str]:
+    """Closes what an interrupted run left open, and says what it found; TunerError where the journal is full."""
     host.ready()
     try:
         return settle(host, journal)
@@ -154,13 +159,13 @@ def _apply_exit(report: Report, made: Plan) -> Exit:
     return worst(codes)
 
 
-def _outcome_lines(report: Report, made: Plan, root: str) -> list[str]:
+def _outcome_lines(host: Host, report: Report, made: Plan, root: str) -> list[str]:
     held = [c for c in made.changes if c.held]
     undone = report.undone and bool(report.reason)
     lines = render.outcomes(report.outcomes, word="undone" if undone else "")
     lines += [f"  side effect   {place}" for place in report.moved]
     lines += _after(report)
-    rest = [v for v in made.verdicts if _left(v, made)]
+    rest = [_since(host, v) for v in made.verdicts if _left(v, made) and host.kind != "image"]
     if report.reason:
         state = "all was undone" if report.undone else "NOT RESTORED: " + ", ".join(report.not_restored)
         lines += ["", f"Failed: {report.reason}", state if report.outcomes else "nothing was written"]
@@ -178,12 +183,21 @@ def _outcome_lines(report: Report, made: Plan, root: str) -> list[str]:
             f"{c.knob} {c.target}",
             render.value(c.before, render.main_of(c.knob)),
             render.want(c.want, c.knob),
+            "",
             c.held,
         )
         for c in held
     ]
     rows += [render.verdict_row(v) for v in rest]
     return [*lines, "", *render.table(rows)] if rows else lines
+
+
+def _since(host: Host, verdict: Verdict) -> Verdict:
+    """A setting that nobody can write now, and that waits since its file was written."""
+    if verdict.state != "drift":
+        return verdict
+    waiting = BY_NAME[verdict.setting.knob].pending(host, verdict.setting.target, verdict.setting.want.choices()[0])
+    return replace(verdict, state="pending", why=waiting) if waiting else verdict
 
 
 def _left(verdict: Verdict, made: Plan) -> bool:
@@ -218,7 +232,7 @@ def rollback(args: argparse.Namespace) -> Answer:
     host = open_root(args.root, writing=True)
     with locked(host, who()), Stop().listening():
         journal = Journal(host)
-        notes = _settle(host, journal)
+        notes = settled(host, journal)
         cache.publish(host, journal)
         _check_target(fold(journal), args.to)
         try:

@@ -81,6 +81,7 @@ def begin_line(host: Host, profile: Profile) -> Line:
         "reference": _absolute(profile.reference),
         "overlays": [_absolute(overlay) for overlay in profile.overlays],
         "sets": list(profile.sets),
+        "boots_from": profile.keeping.boots_from,
     }
 
 

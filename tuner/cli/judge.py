@@ -11,7 +11,7 @@ from tuner import applied as cache
 from tuner import documents, evidence, formats, off, render
 from tuner import plan as planning
 from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of, words_of
-from tuner.errors import TunerError, bad_input, worst
+from tuner.errors import Exit, TunerError, bad_input, worst
 from tuner.host import Host
 from tuner.journal import Journal
 from tuner.ledger import Applied
@@ -33,7 +33,17 @@ def verify(args: argparse.Namespace) -> Answer:
         host = open_root(args.root)
         applied, made, said = _noted(host)
     code = worst([exit_of(v) for v in made.verdicts])
-    return code, documents.verify(made, host, applied, said), render.verify(made, host, said, all_rows=args.all)
+    lines = render.verify(made, host, said, all_rows=args.all, next_boot=args.next_boot)
+    if args.next_boot:
+        code = worst([code, *map(_next_boot, made.verdicts)])
+    return code, documents.verify(made, host, applied, said), lines
+
+
+def _next_boot(verdict: Verdict) -> Exit:
+    """What the next boot of one setting asks for, where somebody asks about it."""
+    if verdict.state in ("unsupported", "missing") or not verdict.next_boot_why:
+        return Exit.OK
+    return Exit.DIFFERS if verdict.next_boot_why.startswith("lost") else Exit.UNKNOWN
 
 
 def look(args: argparse.Namespace) -> tuple[Host, Applied | None, Plan]:
@@ -45,7 +55,10 @@ def look(args: argparse.Namespace) -> tuple[Host, Applied | None, Plan]:
     profile = profile_of(host, args)
     allowed = planning.Allowed(frozenset({"none", "app", "memory", "clocks"}))
     known = cache.current(host)[1]
-    return host, None, planning.make(host, profile.label, profile.settings, allowed, known, keep_unmentioned=True)
+    made = planning.make(
+        host, profile.label, profile.settings, allowed, known, keep_unmentioned=True, keeping=profile.keeping
+    )
+    return host, None, made
 
 
 def renew(host: Host) -> None:
@@ -62,7 +75,7 @@ def _noted(host: Host) -> tuple[Applied, Plan, list[str]]:
     tree = evidence.note(host)
     applied, made = judged(host)
     said = notes(host, applied)
-    if not _writing(host) and not off.state(host):
+    if not _open_run(host) and not off.state(host):
         evidence.keep(host, tree, _answers(host, applied, made, said))
     return applied, made, said
 
@@ -107,8 +120,12 @@ def _applied(host: Host, found: Applied | None) -> Applied:
 def _writing(host: Host) -> bool:
     """Whether a run is open and alive."""
     with host.tree.unnoted():
-        if not held(host):
-            return False
+        return held(host) and _open_run(host)
+
+
+def _open_run(host: Host) -> bool:
+    """Whether a run began and did not end, or nobody may know."""
+    with host.tree.unnoted():
         try:
             return any(g.open_run() for g in Journal(host).generations.values())
         except PermissionError:

@@ -7,17 +7,18 @@ import inspect
 from typing import Any
 
 from tuner import applied as cache
-from tuner import documents, off, render
-from tuner import plan as planning
+from tuner import documents, losses, off, render
 from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of
 from tuner.cli.judge import judged
 from tuner.errors import BadValue, Exit, bad_input, worst
+from tuner.expand import expand
 from tuner.host import Host
 from tuner.journal import Generation, Journal
 from tuner.knobs import BY_NAME, Knob
 from tuner.ledger import Ledger
 from tuner.lock import held
 from tuner.model import Setting, from_plain
+from tuner.readings import read
 
 
 def status(args: argparse.Namespace) -> Answer:
@@ -43,6 +44,7 @@ def status(args: argparse.Namespace) -> Answer:
         rows.append(("by", f"{applied.who}, {applied.when}"))
         rows.append(("worst", f"{documents.worst_state(made)}   ({render.counted(made, planning=False)})"))
         rows += [("", f"{v.state} {v.setting.knob} {v.setting.target}") for v in made.verdicts if exit_of(v)][:8]
+    rows += [("left alone", line) for line in losses.said(host)]
     rows += _journal_rows(ledger, readable, document)
     if document["lock_held"]:
         rows.append(("lock", "a run is writing now"))
@@ -92,7 +94,7 @@ def _doc(knob: Knob) -> list[str]:
 
 
 def _place(host: Host, knob: Knob, target: str) -> list[tuple[str, str]]:
-    found = planning.read(host, knob, target)
+    found = read(host, knob, target)
     rows = [("running", render.reading(found) if not hasattr(found, "why") else found.why)]
     about = knob.about(target)
     rows += [("about", about)] if about else []
@@ -103,7 +105,7 @@ def _place(host: Host, knob: Knob, target: str) -> list[tuple[str, str]]:
 
 def _settings(host: Host, args: argparse.Namespace) -> list[Setting]:
     if args.profile:
-        return planning.expand(host, profile_of(host, args).settings)
+        return expand(host, profile_of(host, args).settings)
     no_overlays(args)
     applied = cache.current(host)[0]
     return list(applied.settings) if applied else []

@@ -20,7 +20,8 @@ MODULES = {
     "history": "look", "list_hosts": "hosts", "copy": "hosts", "off": "switch", "on": "switch",
     "list_profiles": "profiles", "show": "profiles", "lint": "profiles", "diff": "profiles", "init": "profiles",
     "schema": "profiles", "detect": "inventory", "capture": "inventory", "demo": "demo",
-    "formatted": "watch", "watch": "watch",
+    "formatted": "watch", "watch": "watch", "again": "again",
+    "install": "persist", "remove": "persist", "persist_status": "persist", "ready": "persist", "image": "image",
 }  # fmt: skip
 """Which module of tuner.cli has the function of a verb: imported when the verb is called, not before."""
 
@@ -61,9 +62,15 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     _allow(apply)
     _unmentioned(apply)
     apply.add_argument("--on-error", choices=("undo", "keep"), default="undo", help="after a refused write (undo)")
+    _again(apply)
     verify = _verb(verbs, "verify", "verify", "prove that what was applied still holds")
     _profile(verify, required=False)
     _all(verify)
+    verify.add_argument(
+        "--next-boot",
+        action="store_true",
+        help="a setting that is lost at the next boot counts as 10, one not predicted as 12",
+    )
     _monitors(verify)
     rollback = _verb(verbs, "rollback", "rollback", "undo the newest live generation")
     rollback.add_argument("--to", type=int, metavar="N", help="undo all generations newer than N; 0: all of them")
@@ -88,22 +95,85 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     capture.add_argument("--no-scrub", action="store_true", help="keep serials, addresses and names")
     _verb(verbs, "demo", "demo", "the whole cycle on a copy of a recorded MI300X node", root=False)
     _profiles(verbs)
-    off = _verb(verbs, "off", "off", "stop everything that runs by itself; an operator's apply still runs")
-    off.add_argument("--why", required=True, metavar="TEXT")
-    off.add_argument("--for", dest="span", metavar="SPAN", help="such as 30m, 2h, 1d; without it until `tuner on`")
-    _verb(verbs, "on", "on", "end `tuner off`")
+    _persist(verbs)
+    _image(verbs)
+    _switch(verbs)
     return _dispatched(parser.parse_args(list(words)))
+
+
+ALONE = ("format", "watch", "next_boot")
+"""Ways of verify that exclude each other."""
 
 
 def _dispatched(args: argparse.Namespace) -> argparse.Namespace:
     """--format and --watch have functions of their own; what makes no sense together is an error."""
-    given = {f"--{name}" for name in ("format", "watch", "json", "all") if getattr(args, name, None)}
-    for pair in ({"--format", "--json"}, {"--format", "--all"}, {"--format", "--watch"}, {"--watch", "--all"}):
+    given = {f"--{name.replace('_', '-')}" for name in (*ALONE, "json", "all") if getattr(args, name, None)}
+    pairs = [{one, other} for one in ("--format", "--watch") for other in ("--all", "--next-boot")]
+    for pair in ({"--format", "--json"}, {"--format", "--watch"}, *pairs):
         if args.verb == "verify" and pair <= given:
             raise bad_input("", f"{' and '.join(sorted(pair))} exclude each other", "leave one of them out")
     if args.verb == "verify":
         args.verb = "formatted" if args.format else "watch" if args.watch else "verify"
+    if args.verb == "apply" and (args.boot or args.device):
+        _alone(args)
+        args.verb = "again"
     return args
+
+
+def _alone(args: argparse.Namespace) -> None:
+    """What is applied is made so again as it was applied: no option says otherwise."""
+    options: dict[str, Any] = {
+        "profile": None,
+        "plan": None,
+        "expect": None,
+        "allow": ["auto"],
+        "overlays": [],
+        "sets": [],
+    }
+    options |= {"keep_unmentioned": False, "on_error": "undo", **({"boot": False} if args.device else {})}
+    given = [name for name, default in options.items() if getattr(args, name) != default]
+    if given:
+        this = "--device" if args.device else "--boot"
+        hint = "it makes so again what is applied, as it was applied"
+        raise bad_input("", f"{this} goes with no profile, plan or other option of apply", hint)
+
+
+def _again(apply: argparse.ArgumentParser) -> None:
+    what = "make what is applied so again after a boot: for tuner-apply.service"
+    apply.add_argument("--boot", action="store_true", help=what)
+    what = "make so again what belongs to devices that came anew, such as net:eth0 or pci:0000:05:00.0; queue: "
+    what += "those that udev named"
+    apply.add_argument("--device", nargs="+", metavar="DEVICE", help=what)
+
+
+def _switch(verbs: Any) -> None:
+    off = _verb(verbs, "off", "off", "stop everything that runs by itself; an operator's apply still runs")
+    off.add_argument("--why", required=True, metavar="TEXT")
+    off.add_argument("--for", dest="span", metavar="SPAN", help="such as 30m, 2h, 1d; without it until `tuner on`")
+    _verb(verbs, "on", "on", "end `tuner off`")
+
+
+def _persist(verbs: Any) -> None:
+    group = verbs.add_parser(
+        "persist", help="the units that make it so again: install, remove, status", allow_abbrev=False
+    )
+    below = group.add_subparsers(title="verbs", metavar="VERB", dest="under", required=True, parser_class=Parser)
+    install = _verb(below, "install", "install", "install and enable the units and the udev rules")
+    what = "the Python that has tuner, as the host itself names it (the one that runs now)"
+    install.add_argument("--python", metavar="FILE", help=what)
+    _verb(below, "remove", "remove", "remove them again; no setting is reverted")
+    _verb(below, "status", "persist_status", "which are installed, enabled and current, and how they last ended")
+    _verb(below, "idle", "ready", "exit 0 while no job runs and tuner is on: for tuner-verify.service")
+
+
+def _image(verbs: Any) -> None:
+    what = "put a profile into an image: the files that keep it, and the units that make the rest so at boot"
+    image = _verb(verbs, "image", "image", what, root=False)
+    image.add_argument("directory", metavar="DIR", help="the root of the tree that nodes boot from")
+    _profile(image, required=True)
+    what = "the Python that has tuner, as the image names it (the one that runs now)"
+    image.add_argument("--python", metavar="FILE", help=what)
+    image.set_defaults(plan=None, expect=None, allow=["all"], keep_unmentioned=False, on_error="undo", boot=False)
 
 
 def _profiles(verbs: Any) -> None:

@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner import documents, render
-from tuner import plan as planning
 from tuner.cli.common import Answer, open_root, profile_of, words_of
 from tuner.errors import Exit, Problem, TunerError, bad_input
+from tuner.expand import expand
 from tuner.host import Host, Unrecorded
 from tuner.knobs import number_of
 from tuner.model import Setting, settings_id
@@ -89,7 +89,7 @@ def show(args: argparse.Namespace) -> Answer:
     """The settings of a profile with its overlays, each with its Want and its origin; as a document with --doc."""
     host = open_root(args.root)
     profile = profile_of(host, args)
-    settings = planning.expand(host, profile.settings) if args.resolved else list(profile.settings)
+    settings = expand(host, profile.settings) if args.resolved else list(profile.settings)
     settings.sort(key=lambda setting: number_of(setting.knob))
     identity = settings_id(list(profile.settings))
     document = _document(profile, settings, documents.host(host), identity)

@@ -206,7 +206,7 @@ def _line(now: Look, one: News) -> str:
 
 def _changed(verdict: Verdict, was: Verdict | None) -> str:
     """`sysctl vm.swappiness  ok -> drift  (60, want 1)`; in the same state with the former value before the new one."""
-    state, place, running, want, note = render.verdict_row(verdict)
+    state, place, running, want, _, note = render.verdict_row(verdict)
     if was is not None and was.state == state:
         running = f"{render.verdict_row(was)[2]} -> {running}"
     elif was is not None:

@@ -24,7 +24,10 @@ def open_host(root: str | None = None) -> Host:
     """
     if root == "":
         raise bad_input("--root", "is empty", "a copied host or an image's root; leave --root out for this machine")
-    path = os.path.abspath(root or "/")
+    try:
+        path = os.path.abspath(root or "/")
+    except FileNotFoundError:
+        raise bad_input(f"--root {root}", "the working directory is gone", "give the whole path") from None
     if os.path.isdir(path) and os.path.samefile(path, "/"):
         return Host("/", "live", os.uname().nodename.partition(".")[0], os.uname().release)
     if not os.path.isdir(path):

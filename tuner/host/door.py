@@ -65,6 +65,15 @@ class Host:
         """Whether `line` is one of the file's: that alone is evidence, not the others."""
         return self.tree.has_line(path, line.encode("utf-8", "surrogateescape"))
 
+    def lines(self, path: str, number: int, word: str) -> list[str]:
+        """The lines of which field `number`, counted from 0, is `word`: they alone are evidence."""
+        found = self.tree.lines(path, number, word.encode("utf-8", "surrogateescape"))
+        return [line.decode("utf-8", "surrogateescape") for line in found]
+
+    def processes(self, group: str, name: str) -> list[int]:
+        """PIDs in a control group and below: those with that name or, if none has it, all; that list is evidence."""
+        return self.tree.processes(group, name)
+
     def outside(self, path: str) -> None:
         """Says before it is read that a file of this machine, not of the host, takes part in an answer."""
         self.tree.outside(path)
@@ -133,6 +142,12 @@ class Host:
     def rmdir(self, path: str) -> None:
         """Removes one empty directory."""
         self.tree.rmdir(path)
+
+    def symlink(self, path: str, to: str) -> None:
+        """Makes a symbolic link that says `to`; EEXIST where anything is there."""
+        if under_kernel(path):
+            raise ValueError(f"{path} is a kernel file")
+        self.tree.symlink(path, to)
 
     def unlink(self, path: str) -> None:
         """Removes one file."""

@@ -84,6 +84,17 @@ class RecordedHost(Host):
             self._readable(path)
             return super().has_line(path, line)
 
+    def lines(self, path: str, number: int, word: str) -> list[str]:
+        """As Host.lines."""
+        with self._recorded(path):
+            self._readable(path)
+            return super().lines(path, number, word)
+
+    def processes(self, group: str, name: str) -> list[int]:
+        """As Host.processes."""
+        with self._recorded(group):
+            return super().processes(group, name)
+
     def stat(self, path: str, follow: bool = True) -> os.stat_result:
         """As Host.stat."""
         with self._recorded(path):

@@ -14,6 +14,8 @@ import stat
 from collections import deque
 from collections.abc import Iterator
 
+from tuner.host.replacing import fill, inherit, sync_directory
+
 LIMIT = 4 * 1024 * 1024
 """Largest file that is read, in bytes: nothing tuner judges is near it."""
 
@@ -22,6 +24,15 @@ LINKS = 40
 
 BESIDE = ".tuner-new"
 """Suffix of the file that a replacement is written to before the rename."""
+
+
+DEEPEST = 3
+"""Levels of control groups below that of a service that are looked into."""
+
+
+def is_group(name: str) -> bool:
+    """Whether a name in a control group is that of a group, not of a file."""
+    return "." not in name or name.endswith((".slice", ".scope", ".service"))
 
 
 class Lost(FileNotFoundError):
@@ -119,6 +130,34 @@ class Tree:
         """Whether `line` is one of the lines of a regular file."""
         return line in self.read(path).split(b"\n")
 
+    def lines(self, path: str, number: int, word: bytes) -> list[bytes]:
+        """The lines of which field `number`, counted from 0, is `word`."""
+        return [row for row in self.read(path).split(b"\n") if row.split()[number : number + 1] == [word]]
+
+    def processes(self, group: str, name: str) -> list[int]:
+        """PIDs in a control group and three levels below: those with that name (comm) or, if none has it, all."""
+        found: dict[int, bytes] = {}
+        groups = [(group, 0)]
+        while groups:
+            here, depth = groups.pop()
+            try:
+                pids = self.read(f"{here}/cgroup.procs").split()
+            except OSError:
+                if not depth:
+                    raise
+                continue
+            found.update((int(pid), self._comm(int(pid))) for pid in pids)
+            if depth < DEEPEST:
+                groups += [(f"{here}/{name}", depth + 1) for name in self.list(here) if is_group(name)]
+        named = [pid for pid, comm in found.items() if comm == name.encode()[:15]]
+        return sorted(named or found)
+
+    def _comm(self, pid: int) -> bytes:
+        try:
+            return self.read(f"/proc/{pid}/comm").strip()
+        except OSError:
+            return b""
+
     def unnoted(self) -> contextlib.AbstractContextManager[None]:
         """What is read inside is no evidence (tuner.evidence)."""
         return contextlib.nullcontext()
@@ -195,7 +234,7 @@ class Tree:
         with self.at(path, follow=False) as (handle, name, real):
             if under_kernel(real):
                 raise fault(errno.EPERM, real)
-            label, owner = _inherit(handle, name, real, owner)
+            label, owner = inherit(handle, name, real, owner)
             fresh = name + BESIDE
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(fresh, dir_fd=handle)
@@ -203,7 +242,7 @@ class Tree:
             opened = os.open(fresh, flags, 0o600, dir_fd=handle)
             try:
                 try:
-                    _fill(opened, data, mode, owner, label)
+                    fill(opened, data, mode, owner, label)
                 finally:
                     os.close(opened)
                 os.rename(fresh, name, src_dir_fd=handle, dst_dir_fd=handle)
@@ -211,7 +250,7 @@ class Tree:
                 with contextlib.suppress(OSError):
                     os.unlink(fresh, dir_fd=handle)
                 raise
-            _sync_directory(handle)
+            sync_directory(handle)
 
     def append(self, path: str, data: bytes) -> None:
         """Appends to an existing file and waits until it is on the disk; nothing is left of a write that failed."""
@@ -250,6 +289,14 @@ class Tree:
             os.mkdir(name, mode, dir_fd=handle)
             os.chmod(name, mode, dir_fd=handle)
 
+    def symlink(self, path: str, to: str) -> None:
+        """Makes a symbolic link; EEXIST where anything is there, EPERM for a directory of the kernel."""
+        with self.at(path, follow=False) as (handle, name, real):
+            if under_kernel(real):
+                raise fault(errno.EPERM, real)
+            os.symlink(to, name, dir_fd=handle)
+            sync_directory(handle)
+
     def rmdir(self, path: str) -> None:
         """Removes one empty directory."""
         with self.at(path, follow=False) as (handle, name, _):
@@ -259,7 +306,7 @@ class Tree:
         """Removes one file or link."""
         with self.at(path, follow=False) as (handle, name, _):
             os.unlink(name, dir_fd=handle)
-            _sync_directory(handle)
+            sync_directory(handle)
 
 
 def _link(handle: int, name: str, names: list[str]) -> str | None:
@@ -292,44 +339,3 @@ def _slurp(opened: int, path: str, limit: int, enough: int | None) -> bytes:
         return b"".join(pieces)
     finally:
         os.close(opened)
-
-
-def _inherit(
-    handle: int, name: str, real: str, owner: tuple[int, int] | None
-) -> tuple[bytes | None, tuple[int, int] | None]:
-    """(SELinux label, owner) of the file that is about to be replaced."""
-    try:
-        status = os.stat(name, dir_fd=handle, follow_symlinks=False)
-    except FileNotFoundError:
-        return None, owner
-    if not stat.S_ISREG(status.st_mode):
-        raise fault(errno.ELOOP, real)
-    label = None
-    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
-    try:
-        with contextlib.suppress(OSError):
-            label = os.getxattr(opened, "security.selinux")
-    finally:
-        os.close(opened)
-    return label, owner or (status.st_uid, status.st_gid)
-
-
-def _fill(opened: int, data: bytes, mode: int, owner: tuple[int, int] | None, label: bytes | None) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(opened, rest) :]
-    if owner is not None and owner != (os.geteuid(), os.getegid()):
-        os.fchown(opened, *owner)
-    os.fchmod(opened, mode)
-    if label is not None:
-        os.setxattr(opened, "security.selinux", label)
-    os.fsync(opened)
-
-
-def _sync_directory(handle: int) -> None:
-    with contextlib.suppress(OSError):
-        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)

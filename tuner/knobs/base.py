@@ -23,6 +23,9 @@ Raw = Union[str, None, "list[Raw]", "dict[str, Raw]"]
 DEVICE_ERRNOS = frozenset({errno.ENODEV, errno.EIO, errno.ENXIO})
 """A device that is there but no longer answers."""
 
+NEEDS_ROOT = "needs root"
+"""Why a target is unreadable that root can read."""
+
 INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
 
 
@@ -38,6 +41,8 @@ class Knob:
     """Whether at_least and at_most mean anything for its values."""
     partial: ClassVar[bool] = False
     """Holds what it can of what is asked, down to nothing at all, without an error: kept and reported as short."""
+    rivals: ClassVar[bool] = False
+    """Whether `guard` names another owner of the target, who is then also the reason why it drifted."""
     read_only: ClassVar[bool] = False
     """Judged, never written: `advice` says what the operator must do."""
     cost: ClassVar[Literal["file", "socket", "tool"]] = "file"
@@ -107,8 +112,11 @@ class Knob:
         """Where the running value differs: what will make it `value` without a write of ours, such as a restart."""
         return ""
 
-    def stores(self, settings: Sequence[Setting]) -> list[tuple[str, str]]:
-        """(path, text) of the files that keep these settings over a restart; each is wholly ours."""
+    def stores(self, settings: Sequence[Setting], without: Boots) -> list[tuple[str, str]]:
+        """(path, text) of the files that keep these settings over a restart; each is wholly ours.
+
+        `without` is the next boot as if no such file were there.
+        """
         return []
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
@@ -166,7 +174,7 @@ def failed(error: Unrecorded | OSError | ValueError) -> Absent | Unreadable:
         case FileNotFoundError() | NotADirectoryError():
             return Absent("not on this host")
         case PermissionError():
-            return Unreadable("needs root" if os.geteuid() else f"not permitted: {error.strerror}")
+            return Unreadable(NEEDS_ROOT if os.geteuid() else f"not permitted: {error.strerror}")
         case OSError():
             return Unreadable(error.strerror or str(error), "device" if error.errno in DEVICE_ERRNOS else "ours")
     return Unreadable(f"unexpected content: {error}")

@@ -1,41 +1,28 @@
-"""Tokens of the running kernel's boot line: Documentation/admin-guide/kernel-parameters.rst and .txt of Linux.
-
-The line is split as lib/cmdline.c (next_arg) splits it, names are compared as kernel/params.c (parameq) compares them.
-"""
+"""Tokens of the running kernel's boot line: Documentation/admin-guide/kernel-parameters.rst and .txt of Linux."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
+from tuner.boot import grub_defaults, tokens
+from tuner.boot.boots import Boots, Next
+from tuner.boot.crash_kernel import inherits
+from tuner.boot.entries import LINE, booted
+from tuner.boot.grub_defaults import Added
+from tuner.boot.line import BootLine
+from tuner.boot.tokens import ABSENT, LISTS, PRESENT, REPEATED, SWITCHES, WORDS, Token, kernel_part, spelled
 from tuner.errors import BadValue, Refused
-from tuner.host.door import Host
+from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, number, reading, scalar
-from tuner.model import Reading, Seen, Unreadable, Value
+from tuner.model import Reading, Seen, Setting, Unreadable, Value
 
-LINE = "/proc/cmdline"
-PRESENT, ABSENT = "present", "absent"
-BLANKS = " \t\n\v\f\r"
+POOLS = ("default_hugepagesz", "hugepagesz", "hugepages")
+"""Huge pages on the boot line, in the order in which they must stand there."""
 
-OPTIONS = frozenset({"pci", "iommu", "intel_iommu", "amd_iommu"})
-"""Comma lists, each occurrence of which adds to the ones before: pci_setup (drivers/pci/pci.c), iommu_setup
-(arch/x86/kernel/pci-dma.c), intel_iommu_setup and parse_amd_iommu_options (drivers/iommu). What contradicts an earlier
-item replaces it: pt and nopt, on and off, realloc=on and realloc=off."""
-
-LISTS = OPTIONS | {"modprobe.blacklist"}
-"""All comma lists of which a profile names items; modprobe(8) reads modprobe.blacklist."""
-
-REPEATED = frozenset({"hugepagesz", "console"})
-"""Each occurrence stands for itself: mm/hugetlb.c, kernel/printk/printk.c. So does `hugepages`, for the size before."""
-
-SWITCHES = frozenset({"iommu.passthrough", "iommu.strict", "init_on_alloc", "init_on_free"})
-"""Read with kstrtobool (lib/kstrtox.c): drivers/iommu/iommu.c, mm/mm_init.c."""
-
-WORDS = {"transparent_hugepage": ("always", "madvise", "never"), "numa_balancing": ("enable", "disable")}
-"""mm/huge_memory.c (setup_transparent_hugepage), mm/mempolicy.c (setup_numabalancing): any other word is ignored."""
+SEVERAL = "several pools on the boot line: the knob hugepages judges each, such as node0/2MB"
 
 ABOUT = {
     "iommu": "x86 only, elsewhere iommu.passthrough; /sys/kernel/iommu_groups/*/type says what each group got (identity"
@@ -73,21 +60,23 @@ DEAD = (
     ),
 )  # fmt: skip
 
-Token = tuple[str, Union[str, None]]
-"""A parameter with its value; None for one without '='."""
-
 
 class Cmdline(Knob):
-    """Tokens of the line that this kernel was booted with. Judged only: the boot loader's files are the operator's.
+    """Tokens of the line that this kernel was booted with, judged; where GRUB is Debian's, a file keeps them.
 
     Targets are parameter names: `iommu`, `pci`, `nosmt`, `iommu.passthrough`. To the kernel `-` and `_` are the same
     in a name, never in a value. The value is text, `present` for a flag without a value, `absent` for none. Names are
     compared whole; the last occurrence wins; what stands after `--` belongs to init. Of a comma list (`pci`, `iommu`)
     the items that are named must be there, others may be. `iommu.passthrough=2`, which the kernel refuses, counts for
     nothing.
+
+    With --allow boot the tokens that /etc/default/grub lacks go to a drop-in of its own, from which GRUB's menu is made
+    again; recovery entries stay without them. Any other boot loader's entries are the operator's: the verdict names the
+    command. `absent` is never written, nor huge pages that kdump's small kernel would inherit.
     """
 
     name = "cmdline"
+    persist = "boot line"
     read_only = True
 
     def canonical(self, target: str) -> str:
@@ -100,7 +89,7 @@ class Cmdline(Knob):
 
     def parse(self, target: str, raw: Raw) -> Value:
         """Text; of switches 0 or 1, of comma lists the items once each."""
-        text = scalar(raw).strip(BLANKS)
+        text = scalar(raw).strip(tokens.BLANKS)
         if '"' in text or not text.isprintable():
             raise BadValue(f"{text!r} cannot stand on the boot line", "one line without double quotes")
         if text.replace("-", "_").startswith(f"{target}="):
@@ -108,10 +97,10 @@ class Cmdline(Knob):
         if text == ABSENT:
             return text
         if target in LISTS and text != PRESENT:
-            items = _items(target, [text])
+            items = tokens.items(target, [text])
             _refuse_dead(target, items)
             return ",".join(items)
-        taken = _taken(target, None if text == PRESENT else text)
+        taken = tokens.taken(target, None if text == PRESENT else text)
         if taken is None:
             choices = "0 or 1" if target in SWITCHES else ", ".join(WORDS[target])
             raise BadValue(f"{text} is no value of {target}: the kernel ignores it", f"one of {choices}, or absent")
@@ -126,21 +115,16 @@ class Cmdline(Knob):
 
     def read(self, host: Host, target: str) -> Reading:
         """What the kernel makes of the token: its value, `present` or `absent`."""
-        found = reading(lambda: _held(kernel_part(host.text(LINE))[0], target))
+        found = reading(lambda: tokens.held(kernel_part(host.text(LINE))[0], target))
         if target == "hugepages" and isinstance(found, Seen) and " " in str(found.value):
-            return Unreadable("several pools on the boot line: the knob hugepages judges each, such as node0/2MB")
+            return Unreadable(SEVERAL)
         return found
 
     def normalise(self, host: Host, target: str, value: Value) -> Value:
         """What the line would hold: a list keeps its other items."""
         value = self.parse(target, str(value))
         found = self.read(host, target)
-        if target not in LISTS | REPEATED or not isinstance(found, Seen) or {value, found.value} & {PRESENT, ABSENT}:
-            return value
-        blank = " " if target in REPEATED else ","
-        held, wanted = str(found.value).split(blank), str(value).split(blank)
-        new = [item for item in wanted if item not in held]
-        return blank.join(_items(target, [*held, *new]) if target in LISTS else [*held, *new])
+        return tokens.merged(target, str(value), str(found.value)) if isinstance(found, Seen) else value
 
     def key(self, value: Any) -> Any:
         """Numbers by size; a word is neither more nor less than anything."""
@@ -157,95 +141,47 @@ class Cmdline(Knob):
         """Takes a reboot."""
         return "boot"
 
+    def pending(self, host: Host, target: str, value: Value) -> str:
+        """The line of the next boot has it."""
+        line = booted(host)
+        held = ABSENT if line.text is None else _ordered(target, tokens.held(kernel_part(line.text)[0], target), value)
+        return "" if line.text is None or held != value else f"until the next boot: {line.where}"
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """What the entry has that the boot loader starts by itself, as its files are now."""
+        if boots.not_disk:
+            return Next(Unreadable(boots.not_disk))
+        line = boots.line
+        if line.text is None:
+            return Next(Unreadable(line.why))
+        want = self.normalise(boots.host, setting.target, setting.want.choices()[0])
+        held = _ordered(setting.target, tokens.held(kernel_part(line.text)[0], setting.target), want)
+        if setting.target == "hugepages" and " " in held:
+            return Next(Unreadable(SEVERAL), line.where)
+        return Next(Seen(held), line.where)
+
+    def stores(self, settings: Sequence[Setting], without: Boots) -> list[tuple[str, str]]:
+        """The drop-in of GRUB with the tokens that its other files lack; none where it could not keep them."""
+        if without.not_disk or _foreign(without.host, without.line):
+            return []
+        wanted = {s.target: str(s.want.choices()[0]) for s in settings if not set(s.target) & set("*?[")}
+        added = [
+            _added(target, value) for target, value in wanted.items() if not _kept_out(without.host, target, value)
+        ]
+        added.sort(key=lambda one: POOLS.index(one.name) if one.name in POOLS else len(POOLS))
+        return [(grub_defaults.OURS, grub_defaults.script(added))] if added else []
+
     def advice(self, host: Host, target: str, value: Value) -> str:
         """What to put on the boot line, and what is wrong with it now."""
         ours, others = kernel_part(host.text(LINE))
-        held = _held(ours, target)
+        held = tokens.held(ours, target)
         remarks = [*_remarks(ours, others, target, held), *_dead_on(ours, target)]
         text = f"{_order(target, str(value), held)}; takes effect after a reboot"
-        return f"{text} ({'; '.join(remarks)})" if remarks else text
+        return "; ".join([f"{text} ({'; '.join(remarks)})" if remarks else text, _way(host, target, str(value), held)])
 
     def about(self, target: str) -> str:
         """Where the kernel documents it."""
         return " ".join(filter(None, (ABOUT.get(target), "Documentation/admin-guide/kernel-parameters.txt.")))
-
-
-def kernel_part(line: str) -> tuple[list[Token], list[Token]]:
-    """The kernel's own parameters, and what comes after `--`: arguments of init (parse_args, kernel/params.c)."""
-    found = list(_split(line.removesuffix("\n")))
-    end = next((at for at, (name, value) in enumerate(found) if name == "--" and value is None), len(found))
-    ours, others = ([(name.replace("-", "_"), value) for name, value in part] for part in (found[:end], found[end:]))
-    return ours, others[1:]
-
-
-def _split(line: str) -> Iterator[Token]:
-    """As next_arg does: double quotes keep blanks together and cannot be escaped."""
-    at = 0
-    while at < len(line):
-        if line[at] in BLANKS:
-            at += 1
-            continue
-        quoted = inside = line[at] == '"'
-        start = end = at + quoted
-        equals = 0
-        while end < len(line) and (inside or line[end] not in BLANKS):
-            if line[end] == "=" and not equals and end > start:
-                equals = end
-            inside ^= line[end] == '"'
-            end += 1
-        at = end
-        value_quoted = bool(equals) and line[equals + 1 : equals + 2] == '"'
-        if end > start and line[end - 1] == '"' and (quoted or value_quoted):
-            end -= 1
-        yield (line[start:equals], line[equals + 1 + value_quoted : end]) if equals else (line[start:end], None)
-
-
-def _held(tokens: Sequence[Token], target: str) -> str:
-    """The value that is in force by the tokens."""
-    found = [value for name, value in tokens if name == target]
-    if not found:
-        return ABSENT
-    texts = [value for value in found if value is not None]
-    if texts and (target in REPEATED or target == "hugepages"):
-        return " ".join(texts)
-    if texts and target in LISTS:
-        return ",".join(_items(target, texts))
-    good = [taken for value in found if (taken := _taken(target, value)) is not None]
-    return good[-1] if good else _named(found[-1])
-
-
-def _named(value: str | None) -> str:
-    """The value as it is shown: our own two words are never a value of the line."""
-    return PRESENT if value is None else f"={value}" if value in (PRESENT, ABSENT) else value
-
-
-def _taken(target: str, value: str | None) -> str | None:
-    """The value in its one form; None where the kernel refuses it and keeps what it had."""
-    if target in WORDS:
-        return value if value in WORDS[target] else None
-    if target not in SWITCHES:
-        return _named(value)
-    if value is None or not re.match(r"[yt1nf0]|o[nf]", value, re.IGNORECASE):
-        return None
-    return "1" if re.match(r"[yt1]|on", value, re.IGNORECASE) else "0"
-
-
-def _items(target: str, texts: Iterable[str]) -> list[str]:
-    """The items of comma lists, an item that a later one contradicts left out."""
-    kept: dict[str, str] = {}
-    for item in (item for text in texts for item in text.split(",") if item):
-        slot = _slot(item) if target in OPTIONS else item
-        kept.pop(slot, None)
-        kept[slot] = item
-    return list(kept.values())
-
-
-def _slot(item: str) -> str:
-    """What an item decides: equal for pt and nopt, on and off, realloc=on and realloc=off, pcie_bus_perf and _safe."""
-    name = item.partition("=")[0]
-    if name.startswith("pcie_bus_"):
-        return "pcie_bus"
-    return re.sub(r"(^|_)(on|off)$", r"\1on", name.removeprefix("no"))
 
 
 def _refuse_dead(name: str, items: Iterable[str]) -> None:
@@ -257,22 +193,85 @@ def _refuse_dead(name: str, items: Iterable[str]) -> None:
 def _order(target: str, value: str, held: str) -> str:
     """What to boot with, added or in place of what there is."""
     if value == ABSENT:
-        return f"boot without {_spelled(target, held)}: take it off the boot line"
+        return f"boot without {spelled(target, held)}: take it off the boot line"
     if target in REPEATED and held != ABSENT:
         value = " ".join(item for item in value.split(" ") if item not in held.split(" "))
     elif held != ABSENT:
-        return f"boot with {_spelled(target, value)} in place of {_spelled(target, held)}"
-    return f"boot with {_spelled(target, value)}: add it to the boot line"
+        return f"boot with {spelled(target, value)} in place of {spelled(target, held)}"
+    return f"boot with {spelled(target, value)}: add it to the boot line"
 
 
-def _spelled(target: str, value: str) -> str:
-    if value == PRESENT:
-        return target
-    if target in REPEATED:
-        return " ".join(f"{target}={item}" for item in value.split(" "))
-    value = value.removeprefix("=") if value in (f"={PRESENT}", f"={ABSENT}") else value
-    value = "".join(c if c.isprintable() else "?" for c in value)
-    return f'{target}="{value}"' if " " in value else f"{target}={value}"
+def _ordered(target: str, held: str, wanted: Value) -> str:
+    """A list in the order of what is wanted, where both have the same items: order decides nothing there."""
+    same = target in LISTS and set(held.split(",")) == set(str(wanted).split(","))
+    return str(wanted) if same else held
+
+
+def _way(host: Host, target: str, value: str, held: str) -> str:
+    """How the boot line of this node is changed, and by whom."""
+    line = booted(host)
+    foreign = _foreign(host, line)
+    if foreign:
+        return f"{foreign}: {_by_hand(line, target, value, held)}"
+    out = _kept_out(host, target, value)
+    if out:
+        return out
+    return f"{grub_defaults.OURS} adds it (--allow boot)"
+
+
+def _foreign(host: Host, line: BootLine) -> str:
+    """Why no drop-in of ours takes part in this node's boot line; empty where one does."""
+    if line.loader != "grub":
+        return "tuner does not write these boot entries" if line.loader else f"not written, {line.why}"
+    try:
+        return grub_defaults.unfit(host)
+    except (OSError, Unrecorded) as error:
+        return f"not written, {error}"
+
+
+def _by_hand(line: BootLine, target: str, value: str, held: str) -> str:
+    """The command for other boot loaders."""
+    remove = value == ABSENT
+    word = spelled(target, held if remove else value)
+    match line.loader:
+        case "ostree":
+            return f"rpm-ostree kargs --{'delete-if-present' if remove else 'append-if-missing'}={word}"
+        case "bls":
+            return f"grubby --update-kernel=DEFAULT --{'remove-args' if remove else 'args'}='{word}'"
+        case "systemd-boot" | "uki":
+            return f"{'take it off' if remove else f'add {word} to'} /etc/kernel/cmdline, then kernel-install add-all"
+    return f"change {grub_defaults.MAIN} and make GRUB's menu again, or what the node boots by"
+
+
+def _kept_out(host: Host, target: str, value: str) -> str:
+    """Why the drop-in does not have this token: not needed, or not to be written; empty where it has."""
+    if value == ABSENT:
+        return f"tuner takes nothing off: look in {grub_defaults.MAIN}"
+    words = spelled(target, value).split(" ")
+    if not all(grub_defaults.WRITABLE.fullmatch(word) for word in words):
+        return "not written: GRUB and sh would take a part of it for more than text"
+    try:
+        there = kernel_part(grub_defaults.line(host))[0]
+        held = tokens.held(there, target)
+        if held != ABSENT and tokens.merged(target, value, held) == held:
+            return f"{grub_defaults.MAIN} has it: update-grub makes GRUB's menu again"
+        risk = _risk(host, there) if target in POOLS else ""
+    except (OSError, Unrecorded) as error:
+        risk = str(error)
+    return f"not written: {risk}" if risk else ""
+
+
+def _risk(host: Host, there: Sequence[Token]) -> str:
+    """Why huge pages are kept off this boot line."""
+    if any(name in POOLS[1:] for name, _ in there):
+        return f"{grub_defaults.MAIN} has huge pages already, and the kernel ignores a second set of one size"
+    return inherits(host)
+
+
+def _added(target: str, value: str) -> Added:
+    words = tuple(spelled(target, value).split(" "))
+    items = tuple(value.split(",")) if target in LISTS and value != PRESENT else ()
+    return Added(target, words, items, alone=target not in {*REPEATED, *POOLS})
 
 
 def _remarks(ours: Sequence[Token], others: Sequence[Token], target: str, held: str) -> Iterator[str]:
@@ -280,8 +279,8 @@ def _remarks(ours: Sequence[Token], others: Sequence[Token], target: str, held: 
         yield "not on the line now, the kernel's default is in force"
         if any(name == target for name, _ in others):
             yield "it stands after --, where it is an argument of init"
-    elif _taken(target, None if held == PRESENT else held) is None:
-        yield f"the kernel refuses {_spelled(target, held)}, its default is in force"
+    elif tokens.taken(target, None if held == PRESENT else held) is None:
+        yield f"the kernel refuses {spelled(target, held)}, its default is in force"
 
 
 def _dead_on(ours: Sequence[Token], target: str) -> Iterator[str]:

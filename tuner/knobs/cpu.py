@@ -159,12 +159,13 @@ def _listed(host: Host, folder: str, stem: str) -> list[str]:
 
 
 def _policies(host: Host) -> list[Place]:
-    """The cpufreq policies with their online CPUs; one without any cannot be read (EBUSY, which is evidence enough)."""
+    """The cpufreq policies with their online CPUs; one without any may answer EBUSY, and is not asked."""
     found = []
     for name in _listed(host, POLICIES, "policy"):
         cpus: tuple[int, ...] = (int(name[6:]),)
         with contextlib.suppress(OSError, Unrecorded):
-            cpus = tuple(int(cpu) for cpu in host.peek(f"{POLICIES}/{name}/affected_cpus").split())
+            path = f"{POLICIES}/{name}/affected_cpus"
+            cpus = tuple(int(cpu) for cpu in host.peek(path).split() or host.text(path).split())
         if cpus:
             found.append(Place(f"{POLICIES}/{name}", cpus))
     return found

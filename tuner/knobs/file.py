@@ -8,11 +8,13 @@ import posixpath
 import stat
 from collections.abc import Mapping
 
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue, Refused
+from tuner.host.after import for_file
 from tuner.host.door import Host, make_parents, missing_parents
 from tuner.host.tree import BESIDE, fault, under_kernel
 from tuner.knobs.base import Knob, Raw, reading, scalar
-from tuner.model import Leaf, Reading, Record, Value
+from tuner.model import Leaf, Reading, Record, Setting, Value
 
 LARGEST = 1024 * 1024
 """Largest file that is kept for undo, in bytes."""
@@ -85,13 +87,17 @@ class File(Knob):
                 raise Refused("a link or a device is in its place, and is not written through") from None
             raise
 
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """A file stays as it is."""
+        return Next(self.read(boots.host, setting.target))
+
     def disruption(self, target: str) -> str:
         """`boot` for what the boot loader or the initramfs reads."""
         return "boot" if target.startswith(BOOT) else "none"
 
     def after(self, target: str) -> str:
-        """Systemd reads unit files and drop-ins only when told to."""
-        return "daemon-reload" if target.startswith("/etc/systemd/system/") else ""
+        """Systemd reads unit files, and GRUB its defaults, only when told to."""
+        return for_file(target)
 
     def note(self, before: Value, value: Value, target: str) -> str:
         """Whether it is new, replaced or removed."""

@@ -53,6 +53,7 @@ class Irq(Knob):
     """
 
     name = "irq"
+    rivals = True
     persist = "boot unit"
     main = "all"
     bounds = False

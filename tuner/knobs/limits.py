@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tuner.boot.boots import Boots, Next
+from tuner.boot.unit_files import drop_ins, last, manager_files, masked, resolve
 from tuner.errors import BadValue
-from tuner.host.door import Host
-from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
-from tuner.knobs.service import populated
-from tuner.model import Absent, Reading, Seen, Setting, Value, Want
+from tuner.host.door import Host, Unrecorded
+from tuner.knobs.base import Knob, Raw, bounded, failed, number, reading, scalar
+from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value, Want
 
 UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 LIMITS = {
@@ -22,6 +24,9 @@ LIMITS = {
 
 UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
          "/lib/systemd/system")  # fmt: skip
+SIZES = {"": 1, **{letter: 1024 ** (n + 1) for n, letter in enumerate("KMGTPE")}}
+"""Suffixes of a limit in bytes: systemd.exec(5)."""
+
 CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
 FILE = "99-tuner.conf"
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
@@ -79,8 +84,10 @@ class Limits(Knob):
     def pending(self, host: Host, target: str, value: Value) -> str:
         """The drop-in is as it should be, and the process is older than it, or there is none."""
         unit, _, limit = target.partition("/")
-        ours = _text(host, _drop_in(unit)).splitlines()
-        if not {_directive(limit, value), _directive(limit, value, at_least=True)} & set(ours):
+        ours = ""
+        with contextlib.suppress(*GONE):
+            ours = host.text(_drop_in(unit))
+        if not {_directive(limit, value), _directive(limit, value, at_least=True)} & set(ours.splitlines()):
             return ""
         running = next(_processes(host, unit), None) is not None
         return f"until {unit} is {'restarted' if running else 'started'}"
@@ -89,7 +96,7 @@ class Limits(Knob):
         """What will make it so."""
         return f"set by the drop-in {_drop_in(target.partition('/')[0])}, at the service's next start"
 
-    def stores(self, settings: Sequence[Setting]) -> list[tuple[str, str]]:
+    def stores(self, settings: Sequence[Setting], without: Boots) -> list[tuple[str, str]]:
         """The files that keep these settings: a drop-in for each service, and limits.d."""
         units: dict[str, dict[str, Value]] = {}
         bounds: set[tuple[str, str]] = set()
@@ -105,6 +112,27 @@ class Limits(Knob):
         lines = [f"* - {limit} unlimited" for limit in unlimited]
         files += [(f"/etc/security/limits.d/{FILE}", _text_of(["# Written by tuner", *lines]))] if lines else []
         return files
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """What systemd gives the service when it starts, by its unit, all drop-ins and system.conf."""
+        try:
+            return self._ahead(boots, setting)
+        except (OSError, Unrecorded, ValueError) as error:
+            return Next(Unreadable(failed(error).why))
+
+    def _ahead(self, boots: Boots, setting: Setting) -> Next:
+        host, (unit, _, limit) = boots.host, setting.target.partition("/")
+        name, path = resolve(host, unit)
+        if not path or masked(host, path):
+            return Next(Absent(f"{unit} is {'masked' if path else 'not installed'}"), path)
+        directive = LIMITS[limit][1]
+        text, where = last(host, [path, *drop_ins(host, list(dict.fromkeys((name, unit))))], "Service", directive)
+        if not text:
+            text, where = last(host, manager_files(host), "Manager", f"Default{directive}")
+        if not text:
+            return Next(Absent(f"no file sets {directive}: systemd's own default"))
+        value = _parsed(limit, text)
+        return Next(Unreadable(f"{where} sets what is no limit: {text}") if value is None else Seen(value), where)
 
     def about(self, target: str) -> str:
         """Where it is documented."""
@@ -131,6 +159,24 @@ def _directive(limit: str, value: Value, *, at_least: bool = False) -> str:
     return f"{LIMITS[limit][1]}={word}" + (":infinity" if at_least and word != "infinity" else "")
 
 
+def _parsed(limit: str, text: str) -> Value:
+    """SOFT:HARD, or one for both, as systemd takes them (config_parse_rlimit); None for what it refuses."""
+    parts = [_size(limit, part.strip()) for part in text.split(":")]
+    if len(parts) > 2 or None in parts:
+        return None
+    return {"soft": parts[0], "hard": parts[-1]}
+
+
+def _size(limit: str, word: str) -> int | str | None:
+    if word == "infinity":
+        return "unlimited"
+    found = re.fullmatch(r"(\d{1,19})\s*([KMGTPE]?)", word)
+    if not found or (found[2] and limit != "memlock"):
+        return None
+    size: int = int(found[1]) * SIZES[found[2]]
+    return size
+
+
 def _drop_in(unit: str) -> str:
     return f"/etc/systemd/system/{unit}.d/{FILE}"
 
@@ -147,42 +193,18 @@ def _names(host: Host, folder: str) -> list[str]:
         return []
 
 
-def _groups(unit: str) -> list[str]:
+def _processes(host: Host, unit: str) -> Iterator[int]:
+    """PIDs of the unit, those that are named like it or, where none is, all."""
     name = unit.removesuffix(".service").partition("@")[0]
     slices = ["", f"system-{name}.slice/"] if "@" in unit else [""]
-    return [f"{base}/{part}{unit}" for base in CGROUPS for part in slices]
-
-
-def _processes(host: Host, unit: str) -> Iterator[tuple[str, str]]:
-    """(PID, its control group) in the unit, the one that is named like the unit first, then the oldest."""
-    name = unit.removesuffix(".service").partition("@")[0]
-    found = {pid: group for top in _groups(unit) for pid, group in _members(host, top)}
-    known = sorted(found, key=int)
-    for pid in sorted(known, key=lambda pid: _text(host, f"/proc/{pid}/comm").strip() != name[:15]):
-        yield pid, found[pid]
-
-
-def _members(host: Host, group: str, depth: int = 3) -> Iterator[tuple[str, str]]:
-    """PIDs in a control group and those below it, each with the group."""
-    yield from ((pid, group) for pid in _text(host, f"{group}/cgroup.procs").split())
-    for name in _names(host, group) if depth else []:
-        if "." not in name or name.endswith((".slice", ".scope", ".service")):
-            yield from _members(host, f"{group}/{name}", depth - 1)
-
-
-def _text(host: Host, path: str) -> str:
-    """Which processes there are changes all the time, and is no evidence."""
-    try:
-        return host.peek(path)
-    except GONE:
-        return ""
+    for group in (f"{base}/{part}{unit}" for base in CGROUPS for part in slices):
+        with contextlib.suppress(*GONE):
+            yield from host.processes(group, name)
 
 
 def _held(host: Host, unit: str, limit: str) -> Value:
-    for pid, group in _processes(host, unit):
+    for pid in _processes(host, unit):
         try:
-            host.has_line(f"{group}/cgroup.procs", pid)  # evidence: this one is judged, by this name
-            host.text(f"/proc/{pid}/comm")
             lines = host.text(f"/proc/{pid}/limits").splitlines()
         except GONE:
             continue
@@ -190,8 +212,6 @@ def _held(host: Host, unit: str, limit: str) -> Value:
             if line.startswith(LIMITS[limit][0]):
                 soft, hard = line[26:].split()[:2]
                 return {"soft": _number(soft), "hard": _number(hard)}
-    for group in _groups(unit):
-        populated(host, group)  # evidence: no process to judge
     return {"soft": None, "hard": None}
 
 

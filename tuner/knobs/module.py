@@ -1,24 +1,22 @@
 """Parameters of loaded kernel modules.
 
 Linux Documentation/admin-guide/kernel-parameters.rst (NAME.PARAM, /sys/module), include/linux/moduleparam.h,
-kernel/params.c; modprobe.d(5) and kmod's libkmod/libkmod-config.c: of files with one name that of the strongest folder
-(/etc, /run, /usr/local/lib, /usr/lib, /lib) is read, all in the order of their names, the kernel's boot line last; of
-several assignments to one parameter the last wins. NVIDIA's driver shows its parameters in a file of its own:
+kernel/params.c; modprobe.d(5). NVIDIA's driver shows its parameters in a file of its own:
 NVIDIA/open-gpu-kernel-modules kernel-open/nvidia/{nv-procfs.c,nv-reg.h}.
 """
 
 from __future__ import annotations
 
 import contextlib
-import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from tuner.boot.boots import Boots, Next
+from tuner.boot.modprobe_d import LASTING, Place, files, on_line
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
-from tuner.knobs.base import INTEGER, Knob, Raw, number, reading, scalar
-from tuner.model import Absent, Reading, Setting, Value
+from tuner.knobs.base import INTEGER, Knob, Raw, failed, number, reading, scalar
+from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value
 
 MODULES = "/sys/module"
 NVIDIA = "/proc/driver/nvidia/params"
@@ -27,24 +25,20 @@ SHOWN = {"RmProfilingAdminOnly": "RestrictProfilingToAdminUsers"}
 """What NVIDIA's driver shows under another name than it is set by."""
 
 OURS = "/etc/modprobe.d/zz-tuner.conf"
-FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 TARGET = re.compile(r"([A-Za-z0-9_]+)/([A-Za-z0-9_.]+)")
-TOKEN = re.compile(r'([^\s="]+)(?:=((?:"[^"]*"|[^\s"])*))?')
 UNWRITABLE = re.compile(r'[\x00-\x1f\x7f"\\]')
 
 YES, NO = frozenset("yY1tT"), frozenset("nN0fF")
 """How kstrtobool reads the first letter of a switch; `on` and `off` by the second."""
 
+EARLY = re.compile(
+    r"nvme|ahci|libata|scsi_mod|sd_mod|megaraid_sas|mpt3sas|smartpqi|virtio|dm_mod|md_mod|raid\d|ext4|xfs|btrfs"
+    r"|amdgpu|nouveau|i915|ast$|mgag200"
+)
+"""Disks, file systems and screens: what an initramfs has of its own, with a copy of modprobe.d (initramfs-tools(7))."""
+
 OTHERWISE = "for a wrong one keeps the module from loading; if it does take this, write the file yourself (knob file)"
 INITRAMFS = "where the initramfs loads it, rebuild that too: update-initramfs -u, or dracut -f"
-
-
-class Place(NamedTuple):
-    """An assignment: FILE:LINE and what it sets; `masked` is a file of a stronger folder with the same name."""
-
-    where: str
-    text: str
-    masked: str = ""
 
 
 class Module(Knob):
@@ -128,7 +122,36 @@ class Module(Knob):
             return f"{text}; whether another file wins cannot be told: {error}"
         return f"{text}; also set: {_listed(others)}" if others else text
 
-    def stores(self, settings: Sequence[Setting]) -> list[tuple[str, str]]:
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """What modprobe.d and the next boot line give the module when it is loaded; what an initramfs has is unseen."""
+        try:
+            return self._ahead(boots, setting)
+        except (OSError, Unrecorded, ValueError) as error:
+            return Next(Unreadable(failed(error).why))
+
+    def _ahead(self, boots: Boots, setting: Setting) -> Next:
+        host, target = boots.host, setting.target
+        module = target.partition("/")[0]
+        line = boots.line.text
+        if line is None and next(_boot_line(host, target), None) is not None:
+            return Next(Unreadable(f"the boot line sets it now, and the next one is not known: {boots.line.why}"))
+        built_in = _built_in(host, target)
+        kept = [] if built_in else [place for place in files(host, target, LASTING) if not place.masked]
+        places = [*kept, *(Place(boots.line.where, text) for text in on_line(line or "", target))]
+        if not places:
+            who = f"{module} is built in, and the boot line does not set it" if built_in else "no file sets it"
+            return Next(Absent(f"{who}: the module's own default"))
+        last = places[-1]
+        try:
+            value = _as_shown(target, typed(last.text), _text(host, target))
+        except (Refused, BadValue) as unfit:
+            return Next(Unreadable(unfit.why if isinstance(unfit, Refused) else unfit.what), last.where)
+        if EARLY.match(module) and last in kept and not built_in:
+            why = f"{last.where} sets {last.text}, and an initramfs may load {module} earlier with a copy of its own"
+            return Next(Unreadable(f"{why}: {INITRAMFS}"), last.where)
+        return Next(Seen(value), last.where)
+
+    def stores(self, settings: Sequence[Setting], without: Boots) -> list[tuple[str, str]]:
         """The one file that keeps them, a line for each module."""
         modules: dict[str, dict[str, Value]] = {}
         for setting in settings:
@@ -243,71 +266,12 @@ def _built_in(host: Host, target: str) -> bool:
 
 def _places(host: Host, target: str) -> list[Place]:
     """Every assignment to the parameter, in the order in which they are made; the last that is not masked wins."""
-    found: dict[str, str] = {}
-    masked: list[Place] = []
-    for folder in FOLDERS:
-        with contextlib.suppress(OSError, Unrecorded):
-            if folder.startswith("/lib/") and host.link("/lib"):
-                continue  # /usr/lib once more
-        for name in _names(host, folder):
-            path = f"{folder}/{name}"
-            if name in found:
-                masked += [Place(*pair, found[name]) for pair in _assigned(host, path, target)]
-            elif name.endswith(".conf"):
-                found[name] = path
-    places = [Place(*pair) for name in sorted(found) for pair in _assigned(host, found[name], target)]
-    return [*masked, *places, *(Place("/proc/cmdline", text) for text in _boot_line(host, target))]
-
-
-def _assigned(host: Host, path: str, target: str) -> Iterator[tuple[str, str]]:
-    """(FILE:LINE, value) of the lines `options MODULE ... PARAMETER=VALUE`; a name alone switches on."""
-    module, _, parameter = target.partition("/")
-    for place, line in _numbered(_content(host, path)):
-        head = line.split(None, 2)
-        if len(head) == 3 and head[0] == "options" and _same(head[1], module):
-            for name, value in _tokens(head[2]):
-                if _same(name, parameter):
-                    yield f"{path}:{place}", value
-
-
-def _content(host: Host, path: str) -> str:
-    """The file's text; a link to /dev/null or to nothing sets nothing."""
-    with contextlib.suppress(OSError):
-        if posixpath.basename(host.link(path)) == "null":
-            return ""
-    try:
-        return host.text(path)
-    except FileNotFoundError:
-        return ""
-
-
-def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    """(number of its first line, text) of each line; a backslash at its end carries it on."""
-    first, whole = 1, ""
-    for place, line in enumerate(text.split("\n"), 1):
-        whole += line.removesuffix("\\")
-        if not line.endswith("\\"):
-            yield first, whole
-            first, whole = place + 1, ""
+    return [*files(host, target), *(Place("/proc/cmdline", text) for text in _boot_line(host, target))]
 
 
 def _boot_line(host: Host, target: str) -> Iterator[str]:
     """What MODULE.PARAMETER= on the running kernel's boot line sets; modprobe takes it after all files."""
-    module, _, parameter = target.partition("/")
-    for name, value in _tokens(host.text("/proc/cmdline")):
-        owner, _, own = name.partition(".")
-        if _same(owner, module) and _same(own, parameter):
-            yield value
-
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """NAME=VALUE words, without quotes; a name alone is a switch that is on."""
-    for found in TOKEN.finditer(text):
-        yield found.group(1), "Y" if found.group(2) is None else found.group(2).replace('"', "")
-
-
-def _same(one: str, other: str) -> bool:
-    return one.replace("-", "_") == other.replace("-", "_")
+    return on_line(host.text("/proc/cmdline"), target)
 
 
 def _listed(places: Sequence[Place]) -> str:

@@ -9,15 +9,16 @@ cannot tell: whether a service without a process has finished its work or never 
 from __future__ import annotations
 
 import contextlib
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tuner.boot.boots import Boots, Next
+from tuner.boot.unit_files import masked, resolve, wanted_by
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
-from tuner.knobs.base import Knob, Raw, reading, scalar
-from tuner.model import Leaf, Reading, Record, Seen, Unreadable, Value
+from tuner.knobs.base import Knob, Raw, failed, reading, scalar
+from tuner.model import Leaf, Reading, Record, Seen, Setting, Unreadable, Value
 
 BOOTED = "/run/systemd/system"
 STARTED = "/run/systemd/units"
@@ -26,7 +27,11 @@ CONTROL_GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
 
 OURS = ("/etc/systemd/system", "/run/systemd/system")
 FOLDERS = (*OURS, "/usr/lib/systemd/system", "/lib/systemd/system")
-"""Where unit files lie, the strongest first. What a target wants lies in OURS; a vendor's own wants are not asked."""
+KEPT = tuple(folder for folder in FOLDERS if not folder.startswith("/run/"))
+"""Where unit files lie, the strongest first, and those of them that a reboot keeps.
+
+What a target wants lies in OURS; a vendor's own wants are not asked.
+"""
 
 CHOICES = {"state": ("active", "inactive"), "enabled": ("enabled", "disabled", "masked", "absent")}
 RESTARTING, LEFTOVER = "restarting", "leftover"
@@ -152,6 +157,22 @@ class Service(Knob):
         more = _tuned(host) if target == "tuned.service" else ""
         return f"{text}; while it runs it {OWNERS[target].does}{more}"
 
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """Whether the next boot starts it: enabled, masked, or not there, by files that a reboot keeps."""
+        try:
+            return self._ahead(boots, setting)
+        except (OSError, Unrecorded, ValueError) as error:
+            return Next(Unreadable(failed(error).why))
+
+    def _ahead(self, boots: Boots, setting: Setting) -> Next:
+        found = self.read(boots.host, setting.target)
+        now: Record = found.value if isinstance(found, Seen) and isinstance(found.value, Mapping) else {}
+        try:
+            state, enabled, by = _booted(boots.host, setting.target, now)
+        except BadValue as unclear:
+            return Next(Unreadable(unclear.what))
+        return Next(Seen({"state": state, "enabled": enabled}), by)
+
     def about(self, target: str) -> str:
         """What the service does to settings of ours, and who says so."""
         owner = OWNERS.get(target)
@@ -159,14 +180,29 @@ class Service(Knob):
 
 
 def _record(host: Host, target: str) -> Value:
-    unit, path = _unit(host, target)
-    masked = bool(path) and _masked(host, path)
-    text = "" if masked or not path else _text(host, unit, path)
-    if masked or not path:
-        enabled = "masked" if masked else "absent"
+    unit, path = resolve(host, target, FOLDERS)
+    off = bool(path) and masked(host, path)
+    text = "" if off or not path else _text(host, unit, path)
+    if off or not path:
+        enabled = "masked" if off else "absent"
     else:
-        enabled = "enabled" if any(_wanted(host, name) for name in {unit, target}) else "disabled"
+        enabled = "enabled" if any(wanted_by(host, name, OURS) for name in sorted({unit, target})) else "disabled"
     return {"state": _state(host, unit, text), "enabled": enabled}
+
+
+def _booted(host: Host, target: str, now: Record) -> tuple[str, str, str]:
+    """(state, enabled, what decides) after a reboot, which empties /run; BadValue where files do not tell."""
+    unit, path = resolve(host, target, KEPT)
+    if not path or masked(host, path):
+        return "inactive", "masked" if path else "absent", path
+    by = next(filter(None, (wanted_by(host, name, OURS[:1]) for name in sorted({unit, target}))), "")
+    text = _text(host, unit, path)
+    if by:
+        done = _option(text, "Type") == "oneshot" and not _remains(text)
+        return "inactive" if done else "active", "enabled", by
+    if now.get("state") == "active" and now.get("enabled") != "enabled":
+        raise BadValue(f"{unit} runs without being enabled: what started it is not followed", "")
+    return "inactive", "disabled", path
 
 
 def _state(host: Host, unit: str, text: str) -> str | None:
@@ -232,59 +268,6 @@ def _started(host: Host, unit: str) -> bool | None:
     return True
 
 
-def _unit(host: Host, target: str) -> tuple[str, str]:
-    """(name that systemd runs it under, path of its unit file): an alias is a link to another name."""
-    unit = target
-    for _ in range(4):
-        path = _file(host, unit)
-        name = posixpath.basename(_link(host, path)) if path else ""
-        if not name.endswith(".service") or name in (unit, _template(unit)):
-            return unit, path
-        unit = name
-    return unit, _file(host, unit)
-
-
-def _file(host: Host, unit: str) -> str:
-    """The strongest unit file, an instance's own before its template; empty when there is none."""
-    for name in dict.fromkeys((unit, _template(unit))):
-        for folder in FOLDERS:
-            path = f"{folder}/{name}"
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                host.stat(path, follow=False)
-                if _masked(host, path) or host.exists(path):
-                    return path
-    return ""
-
-
-def _template(unit: str) -> str:
-    return re.sub(r"@.*(?=\.service$)", "@", unit)
-
-
-def _link(host: Host, path: str) -> str:
-    """Where a link points; empty for what is none."""
-    try:
-        return host.link(path)
-    except OSError:
-        return ""
-
-
-def _masked(host: Host, path: str) -> bool:
-    """A link to /dev/null, or a file without content."""
-    link = _link(host, path)
-    return posixpath.normpath(link).lstrip("/.") == "dev/null" if link else host.stat(path).st_size == 0
-
-
-def _wanted(host: Host, unit: str) -> bool:
-    """Whether a target, or another unit, starts it at boot."""
-    for folder in OURS:
-        for name in host.list(folder) if host.exists(folder) else []:
-            if name.endswith((".wants", ".requires")):
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    host.stat(f"{folder}/{name}/{unit}", follow=False)
-                    return True
-    return False
-
-
 def _text(host: Host, unit: str, path: str) -> str:
     """The unit file with the administrator's drop-ins after it."""
     texts = [host.text(path)]
@@ -303,8 +286,11 @@ def _option(text: str, name: str) -> str:
 
 def _lasting(text: str) -> bool:
     """Whether the service can be active without a process."""
-    remains = _option(text, "RemainAfterExit").lower() in ("yes", "true", "on", "1", "y", "t")
-    return remains or _option(text, "Type") == "oneshot"
+    return _remains(text) or _option(text, "Type") == "oneshot"
+
+
+def _remains(text: str) -> bool:
+    return _option(text, "RemainAfterExit").lower() in ("yes", "true", "on", "1", "y", "t")
 
 
 def _steps(target: str, wanted: Record, held: Record) -> Iterator[str]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue
-from tuner.host.door import Host
-from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
+from tuner.host.door import Host, Unrecorded
+from tuner.knobs.base import Knob, Raw, bounded, failed, number, reading, scalar
 from tuner.knobs.sysfs import memory, page_size
-from tuner.model import Absent, Reading, Value
+from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value
 
 SHM = "/dev/shm"  # noqa: S108 nothing is written there
+FSTAB = "/etc/fstab"
+UNIT, FOLDERS = "dev-shm.mount", ("/etc/systemd/system", "/usr/lib/systemd/system")
 MOUNTS = "/proc/self/mountinfo"
 UNITS = "kmgtpe"
 SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|[0-9]+)([kmgtpeKMGTPE%]?)")
@@ -77,6 +81,26 @@ class Shm(Knob):
         options = ",".join([*(option for option in _mount(host)[0] if option not in DEFAULTS), f"size={size}"])
         return f"mount -o remount,size={size} {SHM}; to keep it, in /etc/fstab: tmpfs {SHM} tmpfs {options} 0 0"
 
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """The size in /etc/fstab, else systemd's own, half of the memory (src/shared/mount-setup.c)."""
+        try:
+            return self._ahead(boots, setting)
+        except (OSError, Unrecorded, ValueError) as error:
+            return Next(Unreadable(failed(error).why))
+
+    def _ahead(self, boots: Boots, setting: Setting) -> Next:
+        for folder in FOLDERS:
+            if boots.host.exists(f"{folder}/{UNIT}"):
+                return Next(Unreadable(f"{folder}/{UNIT} mounts it, which is not followed"))
+        options, where = _fstab(boots.host)
+        sizes = [option.removeprefix("size=") for option in options.split(",") if option.startswith("size=")]
+        if not sizes:
+            return Next(Seen(_half(boots.host)), where)
+        try:
+            return Next(Seen(self.normalise(boots.host, SHM, self.parse(SHM, sizes[-1]))), where)
+        except BadValue as bad:
+            return Next(Unreadable(f"{where}: {bad.what}"), where)
+
     def about(self, target: str) -> str:
         """Where it is documented."""
         return (
@@ -88,10 +112,10 @@ class Shm(Knob):
 def _mount(host: Host) -> tuple[list[str], list[str]]:
     """Options of the mount and of the tmpfs that is on /dev/shm, the topmost one (proc_pid_mountinfo(5)).
 
-    Raises FileNotFoundError where there is none. Other mounts come and go: the one line is the evidence.
+    Raises FileNotFoundError where there is none.
     """
-    lines = [line for line in host.peek(MOUNTS).splitlines() if line.split()[4:5] == [SHM]]
-    if not lines or not host.has_line(MOUNTS, lines[-1]):
+    lines = host.lines(MOUNTS, 4, SHM)
+    if not lines:
         raise FileNotFoundError
     fields, _, source = lines[-1].partition(" - ")
     kind, _, options = source.split(maxsplit=2)
@@ -108,8 +132,26 @@ def _held(host: Host) -> Value:
             if not re.fullmatch(r"\d+k", text):
                 raise ValueError(option)
             return int(text[:-1]) * 1024
+    return _half(host)
+
+
+def _half(host: Host) -> int:
+    """Half of the pages: what a tmpfs without a size gets."""
     page = page_size(host)
     return memory(host, "MemTotal", evidence=True) // page // 2 * page
+
+
+def _fstab(host: Host) -> tuple[str, str]:
+    """(options, FILE:LINE) of the first line for it in /etc/fstab, as systemd-remount-fs goes by it; empty for none."""
+    try:
+        lines = host.text(FSTAB).splitlines()
+    except FileNotFoundError:
+        return "", ""
+    for place, line in enumerate(lines, 1):
+        fields = line.split()
+        if len(fields) > 3 and not fields[0].startswith("#") and posixpath.normpath(fields[1]) == SHM:
+            return fields[3], f"{FSTAB}:{place}"
+    return "", ""
 
 
 def _short(size: int) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from tuner.boot.boots import Boots, Next
+from tuner.boot.sysctl_d import NotPredicted, Unset, Written
 from tuner.errors import BadValue
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
 from tuner.knobs.sysctl_keys import ACTIONS, ELSEWHERE, PAIRS, Key, known
-from tuner.model import Absent, Reading, Seen, Value
+from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value, aim
 
 FOLDER = "/proc/sys"
+STORE = "/etc/sysctl.d/99-zz-tuner.conf"
+"""Sorts after what distributions and administrators are used to write; a site may name it otherwise (site.yaml)."""
 ROUNDED: dict[str, Callable[[int], int]] = {
     "net.core.rps_sock_flow_entries": lambda n: 1 << (n - 1).bit_length() if n else 0,
     "net.netfilter.nf_conntrack_buckets": lambda n: -(-n // 512) * 512,
@@ -109,15 +113,82 @@ class Sysctl(Knob):
         key = known(target)
         return key.disruption if key else "none"
 
+    def stores(self, settings: Sequence[Setting], without: Boots) -> list[tuple[str, str]]:
+        """One file of sysctl.d. What reserves memory is left to the boot unit: kdump's kernel reads sysctl.d too."""
+        lines = [self._line(s, without) for s in settings if self.disruption(s.target) == "none"]
+        return [(STORE, "".join(["# Written by tuner\n", *sorted(lines)]))] if lines else []
+
+    def _line(self, setting: Setting, without: Boots) -> str:
+        """KEY = VALUE; of a vector the numbers that others' files make larger stay so."""
+        value = setting.want.choices()[0]
+        if setting.want.kind in ("at_least", "at_most"):
+            found = self.next_boot(without, setting).reading
+            value = aim(setting.want, found.value, self.key) if isinstance(found, Seen) else value
+        return f"{written(setting.target)} = {shown(value)}\n"
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """What the files of sysctl.d give the key; what reserves memory may come from the boot unit instead."""
+        found = boots.sysctl.value(setting.target)
+        match found:
+            case NotPredicted(why):
+                return Next(Unreadable(why))
+            case Written(late=late) if late.startswith("only if"):
+                return Next(Absent(late), found.line.where)
+            case Written():
+                for line in (found.line, *reversed(found.earlier)):
+                    try:
+                        return Next(self._given(boots.host, setting.target, line.text or ""), line.where)
+                    except ValueError:
+                        continue
+                return Next(Absent(f"the kernel refuses what {found.line.where} sets"), found.line.where)
+            case Unset(why):
+                unit = self.disruption(setting.target) != "none"
+                return super().next_boot(boots, setting) if unit else Next(Absent(f"{why}: the kernel's own value"))
+
+    def _given(self, host: Host, target: str, text: str) -> Reading:
+        """What the key holds once this text was written to it. ValueError for what the kernel refuses.
+
+        Of numbers the table has what makes sense, and the kernel may take others, or fewer than a vector has.
+        """
+        key, words = known(target), text
+        if key.shape in ("int", "vector") if key else not isinstance(_running(self.read(host, target)), str):
+            words = " ".join(map(decimal, text.split()))
+        try:
+            value = _typed(key, words) if key else _shaped(words, None)
+        except BadValue:
+            if key is None or key.shape not in ("int", "vector") or not INT_LIST.fullmatch(words):
+                raise
+            return Unreadable(f"whether the kernel takes {text!r} is not known")
+        return Seen(ROUNDED[target](value) if target in ROUNDED and isinstance(value, int) else value)
+
     def about(self, target: str) -> str:
         """The note and the kernel document of the key."""
         key = known(target)
         return " ".join(part for part in (key.note, key.doc) if part) if key else ""
 
 
+def written(target: str) -> str:
+    """The key as files of sysctl.d have it: in slashes where a component has a dot."""
+    return "/".join(part.replace("/", ".") for part in target.split(".")) if "/" in target else target
+
+
+def decimal(word: str) -> str:
+    """A number as the kernel reads it, base 0 with C's octal (lib/kstrtox.c); what is none is returned as it is."""
+    digits = word.lstrip("-")
+    octal = digits.isdigit() and digits[0] == "0"
+    try:
+        return str(int(word, 8 if octal else 0))
+    except ValueError:
+        return word
+
+
 def shown(value: Value) -> str:
     """A value as it is written to the kernel and shown to people."""
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _running(found: Reading) -> Value:
+    return found.value if isinstance(found, Seen) else None
 
 
 def _plain(part: str) -> bool:

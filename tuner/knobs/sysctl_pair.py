@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tuner.boot.boots import Boots, Next
+from tuner.boot.sysctl_d import NotPredicted, Written
 from tuner.errors import BadValue
 from tuner.host.door import Host
 from tuner.knobs.base import Knob, Raw, bounded, number, reading
-from tuner.model import Leaf, Reading, Value
+from tuner.knobs.sysctl import STORE, decimal
+from tuner.model import Absent, Leaf, Reading, Seen, Setting, Unreadable, Value
 
 FOLDER = "/proc/sys/vm"
 
@@ -92,10 +95,52 @@ class SysctlPair(Knob):
                 host.write(f"{FOLDER}/{pair.ratio}", "1\n")
             host.write(f"{FOLDER}/{pair.ratio}", f"{ratio}\n")
 
+    def stores(self, settings: Sequence[Setting], without: Boots) -> list[tuple[str, str]]:
+        """The same file as that of the knob sysctl: the half that is set, which zeroes the other."""
+        lines = [f"vm.{name} = {amount}\n" for name, amount in (_half(s) for s in settings)]
+        return [(STORE, "".join(["# Written by tuner\n", *sorted(lines)]))] if lines else []
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """The half that is written last counts."""
+        pair = PAIRS[setting.target]
+        halves = [(name, boots.sysctl.value(f"vm.{name}")) for name in (pair.amount, pair.ratio)]
+        found = [(name, half) for name, half in halves if isinstance(half, Written)]
+        if not found:
+            why = next((half.why for _, half in halves if isinstance(half, NotPredicted)), "")
+            return Next(Unreadable(why)) if why else Next(Absent("no file sets it: the kernel's own value"))
+        for name, half in sorted(found, key=lambda one: -one[1].order):
+            record = _taken(pair, name, half.text)
+            if record:
+                return Next(Seen(record), half.line.where)
+        refused = f"the kernel refuses what {found[-1][1].line.where} sets"
+        unclear = any(isinstance(half, NotPredicted) for _, half in halves)
+        ahead = Unreadable(f"{refused}, and the other half is not known") if unclear else Absent(refused)
+        return Next(ahead, found[-1][1].line.where)
+
     def about(self, target: str) -> str:
         """The two keys."""
         pair = PAIRS.get(target)
         return f"vm.{pair.amount} and vm.{pair.ratio}: Documentation/admin-guide/sysctl/vm.rst" if pair else ""
+
+
+def _taken(pair: Pair, name: str, text: str) -> Value:
+    """The record after a write of the text to one half; None where the kernel refuses it."""
+    try:
+        given = int(decimal(text))
+    except ValueError:
+        return None
+    if name == pair.ratio:
+        return {"bytes": 0, "ratio": given} if 0 <= given <= pair.most else None
+    return {"bytes": given * pair.unit, "ratio": 0} if given * pair.unit >= pair.least else None
+
+
+def _half(setting: Setting) -> tuple[str, int]:
+    """(file below /proc/sys/vm, number) of the half that is wanted."""
+    pair, wanted = PAIRS[setting.target], setting.want.choices()[0]
+    record = wanted if isinstance(wanted, Mapping) else {}
+    if record.get("bytes"):
+        return pair.amount, int(record["bytes"] or 0) // pair.unit
+    return pair.ratio, int(record.get("ratio") or 0)
 
 
 def _halves(host: Host, pair: Pair) -> Value:

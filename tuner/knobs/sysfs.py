@@ -167,11 +167,13 @@ def page_size(host: Host) -> int:
 
 def memory(host: Host, field: str, *, evidence: bool = False) -> int:
     """A field of /proc/meminfo in bytes, with `evidence` its line for a verdict; ValueError where it is missing."""
-    found = re.search(rf"^{field}:\s*(\d+) kB$", host.peek("/proc/meminfo"), re.MULTILINE)
+    if evidence:
+        lines = host.lines("/proc/meminfo", 0, f"{field}:")
+    else:
+        lines = [line for line in host.peek("/proc/meminfo").splitlines() if line.startswith(f"{field}:")]
+    found = re.fullmatch(r"\w+:\s*(\d+) kB", lines[0]) if lines else None
     if found is None:
         raise ValueError(f"/proc/meminfo has no {field}")
-    if evidence:
-        host.has_line("/proc/meminfo", found.group())
     return int(found.group(1)) * 1024
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner import plan as planning
 from tuner.errors import BadValue, Problem, TunerError
+from tuner.expand import expand
 from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME
 from tuner.knobs.base import number
@@ -111,7 +111,7 @@ def _errors(host: Host, file: Named) -> Iterator[Finding]:
     if file.kind != "profile":
         return
     try:
-        planning.expand(host, load_profile(host, file.name).settings)
+        expand(host, load_profile(host, file.name).settings)
     except TunerError as error:
         yield from (Finding("error", problem) for problem in error.problems)
     except (OSError, Unrecorded):

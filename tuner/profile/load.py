@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,6 +13,7 @@ from tuner.errors import BadValue, Problem, TunerError
 from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME, Knob
 from tuner.model import Absent, Setting
+from tuner.persist import Keeping
 from tuner.profile.files import HOSTS, SITE_FILE, Source, find, site_file
 from tuner.profile.lines import Loader, lay, line_of, lines, mapping, nearest, word
 from tuner.profile.match import Match, parse_match
@@ -24,7 +26,7 @@ HOST = ("settings",)
 CONF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.conf")
 """A name that systemd-sysctl reads: no hidden file."""
 BOOTS_FROM = ("disk", "image", "unknown")
-LATER = ("boots_from", "fabric", "nccl", "sysctl_file")
+LATER = ("fabric", "nccl")
 """Parts of site.yaml that this release checks and does not use: named in the plan, so that nobody relies on them."""
 
 
@@ -43,6 +45,7 @@ class Profile:
     sets: tuple[str, ...] = ()
     match: Match = field(default_factory=Match)
     unused: tuple[str, ...] = ()
+    keeping: Keeping = field(default_factory=Keeping)
 
     @property
     def label(self) -> str:
@@ -80,7 +83,8 @@ def load_profile(host: Host, reference: str, overlays: Sequence[str] = (), sets:
     if problems:
         raise TunerError(sorted(set(problems), key=lambda p: _by_place(p.where)))
     settings = tuple(stack.settings.values())
-    return Profile(name, summary, settings, reference, tuple(overlays), tuple(sets), match, tuple(unused))
+    asked = reference, tuple(overlays), tuple(sets)
+    return Profile(name, summary, settings, *asked, match, tuple(unused), _keeping(site))
 
 
 def _by_place(where: str) -> tuple[str, int]:
@@ -108,7 +112,7 @@ def _profile(stack: _Stack, source: Source, above: tuple[str, ...]) -> tuple[str
     for parent in _extends(loader, top.get("extends"), origin):
         where = f"{origin}:{parent.line}"
         try:
-            found = find(loader.host, parent.text or "", near=where)
+            found = find(loader.host, _beside(origin, parent.text or ""), near=where)
             if found.origin in (*above, origin):
                 chain = " -> ".join([*above, origin, found.origin][[*above, origin].index(found.origin) :])
                 loader.wrong(where, f"extends itself: {chain}", "take one of these out of extends")
@@ -123,6 +127,12 @@ def _profile(stack: _Stack, source: Source, above: tuple[str, ...]) -> tuple[str
     own = parse_match(loader, top["match"], origin) if "match" in top else inherited or Match()
     stack.laid[origin] = word(loader, top, "name", origin, root), word(loader, top, "summary", origin, root), own
     return stack.laid[origin]
+
+
+def _beside(origin: str, reference: str) -> str:
+    """A relative path is meant from the folder of the file that names it, wherever tuner is called."""
+    path = "/" in reference or reference.endswith((".yaml", ".yml"))
+    return posixpath.join(posixpath.dirname(origin), reference) if path else reference
 
 
 def _layer(stack: _Stack, source: Source, known: Sequence[str], what: str) -> dict[str, Node]:
@@ -152,6 +162,11 @@ def _site(stack: _Stack) -> dict[str, Node]:
         hint = "such as 99-zz-tuner.conf"
         stack.loader.wrong(f"{SITE_FILE}:{name.line}", "sysctl_file is not the name of a .conf file", hint)
     return top
+
+
+def _keeping(site: Mapping[str, Node]) -> Keeping:
+    words = {key: site[key].text or "" for key in ("boots_from", "sysctl_file") if key in site}
+    return Keeping(**words)
 
 
 def _extends(loader: Loader, node: Node | None, origin: str) -> list[Node]:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tuner.boot.tokens import ABSENT
+from tuner.boot.tokens import WORDS as TOKENS
 from tuner.knobs import KNOBS, Knob
 from tuner.knobs.amdgpu import TAKES
-from tuner.knobs.cmdline import ABSENT, DEAD
-from tuner.knobs.cmdline import WORDS as TOKENS
+from tuner.knobs.cmdline import DEAD
 from tuner.knobs.hugepages import TARGET as POOL
 from tuner.knobs.limits import LIMITS
 from tuner.knobs.service import CHOICES, OTHERS
