@@ -409,6 +409,8 @@ NAMES = st.sampled_from(
     ["10-a.conf", "60-b.conf", "99-zz-a.conf", "99-zz-tuner.conf.bak", "99-zz-tunes.conf", LATE[14:]]
 )
 NUMBERS = st.integers(min_value=2304, max_value=2**31 - 1)
+RMEM_MAX = 212992
+"""The kernel's own net.core.rmem_max (SK_RMEM_MAX in include/net/sock.h), which plain-vm has."""
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -426,11 +428,32 @@ def test_with_any_files_of_others_nothing_is_lowered_and_all_is_given_back(
     profile = write_profile(tmp_path / "p.yaml", f"sysctl: {{net.core.rmem_max: {{at_least: {bound}}}}}")
     assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
     verdict = of(tuner("verify", "--root", root, "--json"), "net.core.rmem_max")
-    line = theirs_then < bound
+    line = theirs_then < bound if last else bound > RMEM_MAX
     beaten = line and last > "99-zz-tuner.conf"
     assert lines(root) == ([f"net.core.rmem_max = {bound}"] if line else [])
-    assert verdict["next_boot"] == (theirs_then if beaten or not line else bound)
+    own = None if not last and not line else theirs_then
+    assert verdict["next_boot"] == (own if beaten or not line else bound)
     assert (verdict["state"] == "shadowed") is beaten
     assert tuner("rollback", "--root", root).code == Exit.OK
     assert tree(root) == before
     shutil.rmtree(root)
+
+
+def test_a_bound_that_the_kernel_s_own_value_meets_is_not_lowered_by_our_file(
+    copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path
+) -> None:
+    """212992 runs and nobody sets it: a line of ours with 4096 would lower it at the next boot."""
+    root = copy_host()
+    low = write_profile(tmp_path / "low.yaml", "sysctl: {net.core.rmem_max: {at_least: 4096}, vm.swappiness: 1}")
+    assert tuner("apply", "--root", root, "--profile", low).code == Exit.OK
+    assert lines(root) == ["vm.swappiness = 1"]
+
+
+def test_a_bound_that_we_raised_keeps_its_line(copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path) -> None:
+    """It runs as wanted because of us: a second apply keeps the line, without a journal too."""
+    root = copy_host()
+    profile = write_profile(tmp_path / "p.yaml", "sysctl: {net.core.rmem_max: {at_least: 16777216}}")
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    shutil.rmtree(root / "var/lib/tuner")
+    assert tuner("plan", "--root", root, "--profile", profile, "--json").document["changes"] == []
+    assert lines(root) == ["net.core.rmem_max = 16777216"]

@@ -91,7 +91,10 @@ def meets(boots: Boots, knob: Knob, setting: Setting, found: Next) -> bool:
         want = Want(want.kind, values if want.kind == "one_of" else values[0])
     except (OSError, Unrecorded, ValueError):
         pass
-    return met(want, found.reading.value, knob.key) != "drift"
+    try:
+        return met(want, found.reading.value, knob.key) != "drift"
+    except TypeError:  # a word where a number is wanted
+        return False
 
 
 def _with(verdict: Verdict, found: Next) -> Verdict:

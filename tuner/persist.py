@@ -6,15 +6,15 @@ import posixpath
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tuner.boot.boots import Boots
+from tuner.boot.boots import Boots, Next
 from tuner.boot.planned import Planned
 from tuner.expand import WILD
-from tuner.host import Host
+from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME, Knob
 from tuner.knobs.base import NEEDS_ROOT
 from tuner.knobs.sysctl import STORE as SYSCTLS
-from tuner.model import Absent, Seen, Setting, Unreadable, Want, met
-from tuner.nextboot import ask
+from tuner.model import Absent, Seen, Setting, Unreadable, Want
+from tuner.nextboot import ask, meets
 from tuner.readings import Known
 
 HEADER = "# Written by tuner\n"
@@ -46,18 +46,22 @@ def derive(
     would not write gets none either, but for what is gone or unreadable since it was applied: `present` are the places
     that could be read then. Knobs that keep their settings in one file share it.
     """
-    named = {setting.target for setting in expanded if setting.knob == "file"}
+    taken = {setting.target for setting in expanded if setting.knob == "file"}
     without = Boots(_without_ours(host, expanded, keeping), told=keeping.boots_from)
     keepers = {name for name, knob in BY_NAME.items() if knob.stores([s for s in expanded if s.knob == name], without)}
     texts: dict[str, str] = {}
     kept: dict[str, list[Setting]] = {}
     for name, knob in BY_NAME.items():
-        ours = [s for s in expanded if s.knob == name and name in keepers and _kept(known, knob, s, without, present)]
+        ours = [
+            s
+            for s in expanded
+            if s.knob == name and name in keepers and _kept(known, knob, s, without, present, keeping)
+        ]
         for store, text in knob.stores(ours, without) if ours else []:
             path = keeping.path(store)
             texts[path] = texts[path] + text.removeprefix(HEADER) if path in texts else text
             kept.setdefault(path, []).extend(ours)
-    return [_file(path, text, kept[path]) for path, text in texts.items() if path not in named]
+    return [_file(path, text, kept[path]) for path, text in texts.items() if path not in taken]
 
 
 def _without_ours(host: Host, expanded: Collection[Setting], keeping: Keeping) -> Host:
@@ -71,15 +75,43 @@ def _without_ours(host: Host, expanded: Collection[Setting], keeping: Keeping) -
     return Planned(host, dict.fromkeys(places))
 
 
-def _kept(known: Known, knob: Knob, setting: Setting, without: Boots, present: Collection[tuple[str, str]]) -> bool:
+def _kept(
+    known: Known,
+    knob: Knob,
+    setting: Setting,
+    without: Boots,
+    present: Collection[tuple[str, str]],
+    keeping: Keeping,
+) -> bool:
     if WILD & set(setting.target) or not _written(known, knob, setting, present):
         return False
     if setting.want.kind == "value" and known.host.kind != "image":
         return True
     ahead = ask(knob, without, setting)
-    if setting.want.kind != "value" and isinstance(ahead.reading, Seen):
-        return met(setting.want, ahead.reading.value, knob.key) == "drift"
+    if setting.want.kind != "value":
+        match ahead.reading:
+            case Seen():
+                return not meets(without, knob, setting, ahead)
+            case Absent() if meets(without, knob, setting, Next(known.read(setting))):
+                return _in_ours(known.host, knob, setting, without, keeping)
     return not ahead.pointless
+
+
+def _in_ours(host: Host, knob: Knob, setting: Setting, without: Boots, keeping: Keeping) -> bool:
+    """Whether our file sets it already, so that what runs is not the kernel's own; that no file of ours may lower."""
+    for store, text in knob.stores([setting], without):
+        try:
+            ours = host.text(keeping.path(store))
+        except (OSError, Unrecorded):
+            return False
+        if not _names(text) <= _names(ours):
+            return False
+    return True
+
+
+def _names(text: str) -> set[str]:
+    """What a file of ours assigns to."""
+    return {line.partition("=")[0].strip() for line in text.splitlines() if "=" in line}
 
 
 def _written(known: Known, knob: Knob, setting: Setting, present: Collection[tuple[str, str]]) -> bool:

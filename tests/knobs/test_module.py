@@ -401,9 +401,11 @@ def test_what_the_host_lacks_gets_no_line(
 def test_a_bound_that_is_met_gets_no_file(
     copy_host: Callable[..., Path], tuner: Callable[..., Result], tmp_path: Path
 ) -> None:
-    """By a line of somebody else, so that the next boot meets it too; not by what happens to run."""
+    """By the module's own default, or by a line of somebody else; not where that line is too low."""
     profile = write_profile(tmp_path / "p.yaml", "module: {mlx5_core/prof_sel: {at_least: 1}}")
     root = copy_host("mi300x-cx7")
+    assert tuner("plan", "--root", root, "--profile", profile).code == 0
+    (root / "etc/modprobe.d/mlx5.conf").write_text("options mlx5_core prof_sel=0\n")
     assert tuner("plan", "--root", root, "--profile", profile).code == 10
     (root / "etc/modprobe.d/mlx5.conf").write_text("options mlx5_core prof_sel=3\n")
     result = tuner("plan", "--root", root, "--profile", profile, "--json")
