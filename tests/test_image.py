@@ -116,3 +116,21 @@ def test_what_is_no_image_stays_as_it_is(image: Path, root: Path, profile: Path,
     assert done.code == 64
     assert done.err.startswith("tuner: ")
     assert tree(image) == before
+
+
+def test_a_node_that_boots_from_it_gets_what_only_a_unit_can_do(
+    image: Path, copy_host: Callable[..., Path], tuner: Call, tmp_path: Path
+) -> None:
+    """Its /var is empty; patterns, which meant nothing in the image, mean the targets of the node."""
+    text = "thp: {enabled: madvise}\nsysctl: {vm.swappiness: 1, net.ipv4.conf.*.arp_notify: 1}"
+    profile = write_profile(tmp_path / "p.yaml", text)
+    assert tuner("image", image, "--profile", profile, "--python", PYTHON).code == 0
+    node = copy_host()
+    shutil.copytree(image / "etc/tuner", node / "etc/tuner")
+    interfaces = sorted(path.name for path in (node / "proc/sys/net/ipv4/conf").iterdir())
+    assert tuner("apply", "--boot", "--root", node).code == 0
+    assert "[madvise]" in (node / "sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    assert (node / "proc/sys/vm/swappiness").read_text() == "1\n"
+    notify = [(node / f"proc/sys/net/ipv4/conf/{name}/arp_notify").read_text() for name in interfaces]
+    assert len(notify) > 2
+    assert set(notify) == {"1\n"}

@@ -209,7 +209,7 @@ def test_a_device_that_is_late_is_waited_for(node_: Path, masters: Copy, monkeyp
     found = Journal(host)
     ledger = fold(found)
     session = reassert.Session(
-        host, found, anew(node_, "auto"), ledger, "boot", "x", "now", frozen(anew(node_, "auto"))
+        host, found, anew(node_, "auto"), ledger, "boot", "x", "now", frozen(host, anew(node_, "auto"))
     )
     looked = [0]
 
@@ -833,6 +833,6 @@ def test_a_count_that_is_no_count_is_none(root: Path, junk: str) -> None:
 
 
 def test_frozen_settings_keep_their_names_and_lose_their_patterns(node_: Path) -> None:
-    found = frozen(anew(node_, "auto"))
+    found = frozen(open_host(str(node_)), anew(node_, "auto"))
     assert found
     assert all(s.written == s.target for s in found)

@@ -30,7 +30,7 @@ from tuner.model import (
 )
 from tuner.nextboot import outlook
 from tuner.persist import Keeping, derive
-from tuner.readings import Known, read
+from tuner.readings import IN_IMAGE, Known, read
 
 NO_TARGET = "no such target on this host"
 
@@ -111,7 +111,8 @@ def _judge(
 ) -> tuple[Verdict, Change | None]:
     knob = BY_NAME[setting.knob]
     disruption = knob.disruption(setting.target)
-    verdict = Verdict(setting, Absent(NO_TARGET), "unsupported", NO_TARGET, disruption)
+    nowhere = IN_IMAGE if known.host.kind == "image" else Absent(NO_TARGET)
+    verdict = Verdict(setting, nowhere, "unsupported", nowhere.why, disruption)
     if WILD & set(setting.target):
         gap = gaps.get((setting.knob, setting.written))
         return (replace(verdict, reading=Unreadable(gap), state="unknown", why=gap) if gap else verdict), None

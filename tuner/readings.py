@@ -9,6 +9,9 @@ from tuner.knobs import BY_NAME, Knob
 from tuner.knobs.base import failed
 from tuner.model import Absent, Reading, Setting, Unreadable
 
+IN_IMAGE = Absent("image")
+"""Of everything in an image but its files: nothing runs there."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -27,7 +30,7 @@ class Known:
 def read(host: Host, knob: Knob, target: str) -> Reading:
     """The target's reading, whatever the knob met; a device that fails is asked once more."""
     if host.kind == "image" and knob.name != "file":
-        return Absent("image")
+        return IN_IMAGE
     found = _asked(host, knob, target)
     if isinstance(found, Unreadable) and found.fault == "device":
         found = _asked(host, knob, target)

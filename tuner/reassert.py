@@ -17,13 +17,14 @@ from tuner import plan as planning
 from tuner.apply import one
 from tuner.devices import Places
 from tuner.errors import TunerError
-from tuner.expand import WILD
+from tuner.expand import WILD, expand
 from tuner.host import Host, Unrecorded
 from tuner.journal import At, Journal
 from tuner.knobs import BY_NAME
 from tuner.ledger import Applied, Ledger
 from tuner.model import Change, Setting, Unreadable, Verdict, replaced
 from tuner.plan import Allowed
+from tuner.readings import IN_IMAGE
 from tuner.run import Report, Run, Snapshot, Stop, aside, moved, moved_line, place_of
 
 Kind = Literal["boot", "device"]
@@ -80,10 +81,16 @@ def unfit(ledger: Ledger) -> str:
     return f"generation {newest.number} did not end well ({newest.state}): tuner rollback, or apply it again"
 
 
-def frozen(applied: Applied, places: Places | None = None) -> tuple[Setting, ...]:
-    """The settings to be made so again, each by the name that it had at apply; with `places`, those of the devices."""
-    named = [replace(s, written=s.target) for s in applied.settings if not WILD & set(s.target)]
-    return tuple(s for s in named if places is None or places.have(s))
+def frozen(host: Host, applied: Applied, places: Places | None = None) -> tuple[Setting, ...]:
+    """The settings to be made so again, each by the name that it had at apply; with `places`, those of the devices.
+
+    What was applied to an image had no targets there: its patterns mean those of the node that booted from it.
+    """
+    pairs = list(zip(applied.settings, applied.readings, strict=True))
+    named = [replace(s, written=s.target) for s, _ in pairs if not WILD & set(s.target)]
+    open_ = [s for s, reading in pairs if WILD & set(s.target) and reading == IN_IMAGE]
+    expanded = expand(host, [*named, *open_]) if open_ else named
+    return tuple(s for s in expanded if not WILD & set(s.target) and (places is None or places.have(s)))
 
 
 def allowed(host: Host, applied: Applied, kind: Kind) -> Allowed:

@@ -64,7 +64,7 @@ def _once(host: Host, kind: Kind, came: list[str] | None) -> Answer:
         refusal = reassert.unfit(ledger)
         if applied is None or refusal:
             return _nothing(host, kind, refusal or "nothing is applied", Exit.DIFFERS if refusal else Exit.OK, notes)
-        wanted = reassert.frozen(applied, None if came is None else devices.places(host, came))
+        wanted = reassert.frozen(host, applied, None if came is None else devices.places(host, came))
         if not wanted:
             return _nothing(host, kind, "nothing that is applied belongs to these devices", Exit.OK, notes)
         session = reassert.Session(host, journal, applied, ledger, kind, who(), off.now().isoformat(), wanted)
