@@ -457,3 +457,18 @@ def test_a_bound_that_we_raised_keeps_its_line(copy_host: Callable[..., Path], t
     shutil.rmtree(root / "var/lib/tuner")
     assert tuner("plan", "--root", root, "--profile", profile, "--json").document["changes"] == []
     assert lines(root) == ["net.core.rmem_max = 16777216"]
+
+
+def test_s20_a_right_file_and_a_value_that_was_reset_after_boot(
+    copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path
+) -> None:
+    """stephrobert/pavois#154: not `file missing`, but who sets it at boot and that it was changed since."""
+    root = copy_host()
+    profile = write_profile(tmp_path / "p.yaml", "sysctl: {net.ipv4.conf.all.log_martians: 1}")
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    (root / "proc/sys/net/ipv4/conf/all/log_martians").write_text("0\n")
+    verdict = of(tuner("verify", "--root", root, "--json"), "net.ipv4.conf.all.log_martians")
+    assert verdict["state"] == "drift"
+    assert verdict["next_boot"] == 1
+    assert verdict["state_why"].startswith("/etc/sysctl.d/99-zz-tuner.conf:2 sets it at boot: changed since")
+    assert "came up later" in verdict["state_why"]

@@ -224,7 +224,7 @@ def test_site_profiles_come_first(call: Call, tmp_path: Path) -> None:
     assert call(*tuner, "host", "copy", "plain-vm", "Z").returncode == 0
     own = tmp_path / "Z/etc/tuner/profiles"
     own.mkdir(parents=True)
-    text = "name: linux-gpu\nsummary: ours\nsettings:\n  sysctl:\n    vm.swappiness: 60\n"
+    text = "name: linux-gpu\nsummary: ours\nsettings:\n  thp:\n    enabled: always\n"
     (own / "linux-gpu.yaml").write_text(text, encoding="utf-8")
     done = call(*tuner, "plan", "--root", "Z", "--profile", "linux-gpu")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -140,16 +140,16 @@ def test_only_changes_are_printed(watch: Callable[..., Watch], host: Path) -> No
     """Head and counts once; a drift, another wrong value, the way back; nothing between them."""
     found = watch()
     swappiness(host, 60)
-    found.until(CLOCK + r"sysctl vm\.swappiness  ok -> drift  \(60, want 1\)")
+    found.until(CLOCK + r"sysctl vm\.swappiness  ok -> drift  \(60, want 1; \S+:\d+ sets it at boot: .*\)")
     swappiness(host, 70)
-    found.until(CLOCK + r"sysctl vm\.swappiness  drift  \(60 -> 70, want 1\)")
+    found.until(CLOCK + r"sysctl vm\.swappiness  drift  \(60 -> 70, want 1; .* sets it at boot: .*\)")
     swappiness(host, 1)
     found.until(CLOCK + r"sysctl vm\.swappiness  drift -> ok  \(1, want 1\)")
     (host / "proc/sys/vm/swappiness").unlink()
     found.until(CLOCK + r"sysctl vm\.swappiness  ok -> missing  \(-, want 1; .*\)")
     assert found.end() == (11, "")
     assert found.lines[0].startswith("RECORDED plain-vm ")
-    assert found.lines[1] == "2 settings: 2 ok"
+    assert found.lines[1] == "3 settings: 3 ok"
     assert re.fullmatch(r"Applied: generation 1, profile site, \S+ by .*", found.lines[2])
     assert len(found.lines) == 3 + 4
 
@@ -157,7 +157,7 @@ def test_only_changes_are_printed(watch: Callable[..., Watch], host: Path) -> No
 def test_what_is_wrong_already_is_named_at_the_start(watch: Callable[..., Watch], host: Path) -> None:
     swappiness(host, 60)
     found = watch()
-    found.until(CLOCK + r"sysctl vm\.swappiness  drift  \(60, want 1\)")
+    found.until(CLOCK + r"sysctl vm\.swappiness  drift  \(60, want 1; \S+:\d+ sets it at boot: .*\)")
     assert found.end()[0] == 10
 
 
@@ -188,10 +188,10 @@ def test_lines_of_json(watch: Callable[..., Watch], host: Path) -> None:
     found = watch("--json")
     begun = json.loads(found.lines[0])
     check_schema(begun)
-    assert (begun["exit"], begun["state"], begun["generation"], begun["counts"]) == (0, "ok", 1, {"ok": 2})
+    assert (begun["exit"], begun["state"], begun["generation"], begun["counts"]) == (0, "ok", 1, {"ok": 3})
     swappiness(host, 60)
     changed = found.event("changed")
-    assert (changed["exit"], changed["state"], changed["counts"]) == (10, "drift", {"ok": 1, "drift": 1})
+    assert (changed["exit"], changed["state"], changed["counts"]) == (10, "drift", {"ok": 2, "drift": 1})
     assert changed["was"] == {"state": "ok", "running": 1}
     verdict = changed["verdict"]
     assert (verdict["knob"], verdict["target"], verdict["state"]) == ("sysctl", "vm.swappiness", "drift")
@@ -229,7 +229,7 @@ def test_a_new_generation_in_words(watch: Callable[..., Watch], host: Path, tune
     found = watch()
     other = write_profile(tmp_path / "other.yaml", "sysctl: {vm.swappiness: 10}", "other")
     assert tuner("apply", "--root", host, "--profile", other).code == 0
-    found.until(CLOCK + r"judged from here on: generation 2, profile other, \S+ by .*: 1 setting: 1 ok")
+    found.until(CLOCK + r"judged from here on: generation 2, profile other, \S+ by .*: 2 settings: 2 ok")
     assert tuner("rollback", "--root", host, "--to", "0").code == 0
     found.until(CLOCK + r"cannot judge: .*nothing applied yet")
     assert found.end() == (64, "")
@@ -253,7 +253,7 @@ def test_a_profile_that_is_edited_is_judged_as_it_is_now(
     profile.write_text("settings: [")
     found.until(CLOCK + "cannot judge: .*site.yaml.*")
     profile.write_text(text.replace("swappiness: 1", "swappiness: 2"))
-    found.until(CLOCK + r"judged from here on: profile \S+, settings [0-9a-f]{8}: 2 settings: .*")
+    found.until(CLOCK + r"judged from here on: profile \S+, settings [0-9a-f]{8}: 3 settings: .*")
     found.until(CLOCK + r"sysctl vm\.swappiness  ok -> drift  \(1, want 2\)")
     assert found.end() == (10, "")
 
@@ -267,8 +267,8 @@ def test_a_host_that_goes_and_comes_back(watch: Callable[..., Watch], host: Path
     time.sleep(1.5)  # some more looks that fail; that there are any is not needed for the test to be right
     swappiness(away, 60)
     away.rename(host)
-    found.until(CLOCK + "judged again: 2 settings: 1 ok, 1 drift")
-    found.until(CLOCK + r"sysctl vm\.swappiness  ok -> drift  \(60, want 1\)")
+    found.until(CLOCK + "judged again: 3 settings: 2 ok, 1 drift")
+    found.until(CLOCK + r"sysctl vm\.swappiness  ok -> drift  \(60, want 1; \S+:\d+ sets it at boot: .*\)")
     assert found.end() == (10, "")
     assert sum("cannot judge" in line for line in found.lines) == 1
 

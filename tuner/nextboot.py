@@ -15,6 +15,7 @@ from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value, Verdi
 from tuner.readings import Known
 
 LINE = "/proc/cmdline"
+CHANGED_SINCE = "changed since, by hand, by a service, or because what it belongs to came up later"
 HOLDS = frozenset({"ok", "raised"})
 
 
@@ -43,6 +44,8 @@ class Outlook:
         by = then.winner.rpartition(":")[0] or then.winner
         if isinstance(then.reading, Seen) and by and by not in self.ours and not meets(self.then, knob, setting, then):
             return _shadowed(verdict, then.reading.value, then.winner)
+        if verdict.state == "drift" and not verdict.why and now.winner and meets(self.now, knob, setting, now):
+            verdict = replace(verdict, why=f"{now.winner} sets it at boot: {CHANGED_SINCE}")
         return _with(verdict, now)
 
     def _in_image(self, verdict: Verdict, knob: Knob) -> Verdict:
