@@ -31,7 +31,9 @@ SLOW = (
     "tests/test_style.py::test_core", "tests/test_style.py::test_every_module_loads", "tests/test_profiles_cli.py",
     "tests/test_failures.py", "tests/test_detect.py", "tests/profile/test_match.py", "tests/profile/test_site.py",
     "tests/test_output.py", "tests/sim/test_faults.py", "tests/test_watch.py", "tests/boot/test_sysctl_real.py",
-    "tests/test_evidence.py::test_e", "tests/test_evidence.py::test_any", "tests/vm/", "tests/test_reassert.py",
+    "tests/test_evidence.py", "tests/test_crash.py", "tests/bench/", "tests/boot/test_grub_real.py",
+    "tests/test_schemas.py", "tests/test_bad_input.py", "tests/knobs/test_amdgpu.py", "tests/knobs/test_irq.py",
+    "tests/vm/", "tests/test_reassert.py",
 )  # fmt: skip
 """What takes more than its share of a minute: `make test` runs it, the inner loop `make fast` does not."""
 

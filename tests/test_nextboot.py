@@ -12,7 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Result, tree, write_profile
+from tuner.cli.change import retried
 from tuner.errors import Exit
+from tuner.host import open_host
+from tuner.journal import Journal
 
 Tuner = Callable[..., Result]
 OURS = "/etc/sysctl.d/99-zz-tuner.conf"
@@ -472,3 +475,87 @@ def test_s20_a_right_file_and_a_value_that_was_reset_after_boot(
     assert verdict["next_boot"] == 1
     assert verdict["state_why"].startswith("/etc/sysctl.d/99-zz-tuner.conf:2 sets it at boot: changed since")
     assert "came up later" in verdict["state_why"]
+
+
+# --- found by a hostile review: bounds that we raised keep their line -----------------------------------------------
+
+BOUND = "sysctl: {net.core.rmem_max: {at_least: 16777216}, vm.swappiness: 1}"
+KEPT = ["net.core.rmem_max = 16777216", "vm.swappiness = 1"]
+
+
+def test_a_renamed_file_holds_all_that_the_former_held(
+    copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path
+) -> None:
+    """What runs as wanted because of us is not the kernel's own; and the old name goes."""
+    root = copy_host()
+    before = tree(root)
+    profile = write_profile(tmp_path / "p.yaml", BOUND)
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    put(root, "/etc/tuner/site.yaml", "sysctl_file: zzz-site.conf\n")
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    assert not (root / "etc/sysctl.d/99-zz-tuner.conf").exists()
+    assert (root / "etc/sysctl.d/zzz-site.conf").read_text().splitlines()[1:] == KEPT
+    assert tuner("rollback", "--root", root, "--to", "0").code == Exit.OK
+    shutil.rmtree(root / "etc/tuner")
+    assert tree(root) == before
+
+
+@pytest.mark.parametrize("how", ["file removed", "line removed", "foreign file came and went"])
+def test_a_bound_gets_its_line_back(copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path, how: str) -> None:
+    root = copy_host()
+    ours, theirs = root / "etc/sysctl.d/99-zz-tuner.conf", root / "etc/sysctl.d/50-x.conf"
+    profile = write_profile(tmp_path / "p.yaml", BOUND)
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    match how:
+        case "file removed":
+            ours.unlink()
+        case "line removed":
+            ours.write_text("".join(x for x in ours.read_text().splitlines(keepends=True) if "rmem" not in x))
+        case _:
+            theirs.write_text("net.core.rmem_max = 33554432\n")
+            assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+            assert lines(root) == KEPT[1:]
+            theirs.unlink()
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    assert lines(root) == KEPT
+    assert tuner("plan", "--root", root, "--profile", profile, "--json").document["changes"] == []
+
+
+def test_boots_from_that_changed_is_adopted_by_the_next_apply(
+    copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path
+) -> None:
+    root = copy_host()
+    profile = write_profile(tmp_path / "p.yaml", BOUND)
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    put(root, "/etc/tuner/site.yaml", "boots_from: image\n")
+    assert tuner("apply", "--root", root, "--profile", profile).code == Exit.OK
+    found = tuner("verify", "--root", root, "--json").document["verdicts"]
+    assert all(v["next_boot"] is None for v in found)
+    assert {v["next_boot_why"].partition(":")[0] for v in found} == {"not predicted"}
+
+
+def test_missing_folders_above_the_journal_are_for_everybody(tuner: Tuner, tmp_path: Path) -> None:
+    """Only what is tuner's own is for root alone: services live in /var too."""
+    image = tmp_path / "image"
+    (image / "etc").mkdir(parents=True)
+    profile = write_profile(tmp_path / "p.yaml", "file: {/etc/x.conf: text}")
+    assert tuner("apply", "--root", image, "--profile", profile).code == Exit.OK
+    modes = {name: (image / name).stat().st_mode & 0o777 for name in ("var", "var/lib", "var/lib/tuner")}
+    assert modes == {"var": 0o755, "var/lib": 0o755, "var/lib/tuner": 0o700}
+
+
+def test_what_the_system_could_not_be_told_is_told_by_the_next_run(
+    copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/boot was full: the file is right and means nothing, so that no later run may find nothing to do."""
+    root = copy_host("mi300x-cx7")
+    profile = write_profile(tmp_path / "p.yaml", "cmdline: {nosmt: present}")
+    assert tuner("apply", "--root", root, "--profile", profile, "--allow", "boot").code == Exit.OK
+    host = open_host(str(root))
+    host.kind = "live"
+    answers = [(False, "/boot is full"), (True, "")]
+    monkeypatch.setattr("tuner.cli.change.act", lambda host, action: answers.pop(0))
+    assert retried(host, Journal(host), [("update-grub", "tried in this run")]) == []
+    assert retried(host, Journal(host), []) == [("update-grub", "/boot is full")]
+    assert retried(host, Journal(host), []) == [("update-grub", "")]
+    assert retried(host, Journal(host), []) == []

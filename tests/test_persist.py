@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import fcntl
 import fnmatch
 import json
 import os
@@ -538,3 +539,59 @@ def test_the_schema_of_units_is_kept(root: Path, tuner: Tuner) -> None:
     tuner("persist", "install", "--root", root)
     document = tuner("persist", "status", "--root", root, "--json").document
     assert json.loads(json.dumps(document))["schema"] == "tuner.persist/1"
+
+
+def test_a_folder_in_place_of_a_unit_is_not_ours(root: Path, tuner: Tuner) -> None:
+    """Named by status and by install, which writes nothing."""
+    (root / "etc/systemd/system/tuner-apply.service").mkdir(parents=True)
+    assert "not ours" in tuner("persist", "status", "--root", root).out
+    done = tuner("persist", "install", "--root", root)
+    assert done.code == 64
+    assert "move it away" in done.err
+
+
+def test_the_queue_loses_nothing_that_was_not_served(root: Path, tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is held: the devices stay queued; a folder among them stops nobody."""
+    queue = root / "run/tuner/queue"
+    queue.mkdir(parents=True)
+    (queue / "net:ens3").touch()
+    (queue / "net:folder").mkdir()
+    monkeypatch.setattr("tuner.cli.again.WAIT", 0.1)
+    with open(root / "run/tuner/lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert tuner("apply", "--device", "queue", "--root", root).code == 30
+    assert [path.name for path in queue.iterdir()] == ["net:ens3"]
+    assert tuner("apply", "--device", "queue", "--root", root).code == 0
+    assert not list(queue.iterdir())
+
+
+CACHE = "etc/tuner/applied/current.json"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings_id": None}, {"settings_id": 5}, {"profile": 5}, {"reference": None}, {"sets": [1]},
+        {"schema": "tuner.applied/9"}, {"readings": []}, {"settings": 3}, {"held": [1]},
+    ],
+)  # fmt: skip
+def test_a_cache_that_is_not_what_it_should_be_is_none(
+    root: Path, tuner: Tuner, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """/var is empty and the cache is of another release, or broken: nothing is applied then, and nothing crashes."""
+    profile = write_profile(tmp_path / "p.yaml", "sysctl: {vm.swappiness: 1}")
+    assert tuner("apply", "--profile", profile, "--root", root).code == 0
+    shutil.rmtree(root / "var/lib/tuner")
+    cache = root / CACHE
+    cache.write_text(json.dumps({**json.loads(cache.read_text()), **change}))
+    assert tuner("verify", "--root", root).code == 64
+    assert tuner("apply", "--boot", "--root", root).code == 0
+    for verb in ("status", "history"):
+        assert tuner(verb, "--root", root).code in (0, 10, 64)
+
+
+def test_a_cache_without_an_end_is_none(root: Path, tuner: Tuner, tmp_path: Path) -> None:
+    (root / CACHE).parent.mkdir(parents=True)
+    (root / CACHE).write_text("[" * 100_000)
+    assert tuner("verify", "--root", root).code == 64
+    assert tuner("persist", "status", "--root", root).code in (0, 10)

@@ -19,6 +19,7 @@ from tuner.ledger import Applied, Ledger, applied, fold, identities_of
 from tuner.model import reading_from_plain, setting_from_plain
 
 PATH = "/etc/tuner/applied/current.json"
+SCHEMA = "tuner.applied/1"
 COPIED = (
     "generation",
     "settings_id",
@@ -78,7 +79,7 @@ def _document(generation: Generation) -> dict[str, Any]:
     head = {name: generation.head[name] for name in COPIED if name in generation.head}
     head["settings"] = [_public(setting) for setting in head["settings"]]
     head["readings"] = [{"seen": None} if "seen" in reading else reading for reading in head["readings"]]
-    return {"schema": "tuner.applied/1", **head, "held": sorted(map(list, state.held))}
+    return {"schema": SCHEMA, **head, "held": sorted(map(list, state.held))}
 
 
 def _public(setting: dict[str, Any]) -> dict[str, Any]:
@@ -93,8 +94,15 @@ def _public(setting: dict[str, Any]) -> dict[str, Any]:
 def _parsed(text: str) -> Applied | None:
     try:
         data = json.loads(text)
+        if data["schema"] != SCHEMA or len(data["settings"]) != len(data["readings"]):
+            return None
+        words = [data[name] for name in ("settings_id", "profile", "who", "when")]
+        more = [data.get("reference", ""), data.get("boots_from", ""), *data.get("overlays", ()), *data.get("sets", ())]
+        places = [setting[name] for setting in data["settings"] for name in ("knob", "target", "written")]
+        if not all(isinstance(word, str) for word in (*words, *more, *places)):
+            return None
         return Applied(
-            data["generation"],
+            int(data["generation"]),
             data["settings_id"],
             data["profile"],
             data["who"],
@@ -109,7 +117,7 @@ def _parsed(text: str) -> Applied | None:
             data.get("boots_from", ""),
             tuple(data.get("allow", ("auto",))),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 

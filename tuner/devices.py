@@ -128,8 +128,22 @@ def take(host: Host) -> list[str]:
 
     A name goes before its device is looked at: one that comes again meanwhile is queued again, and not lost.
     """
-    names = queued(host)
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
+    taken = []
+    for name in queued(host):
+        try:
             host.unlink(f"{QUEUE}/{name}")
-    return [name for name in names if DEVICE.fullmatch(name)]
+        except IsADirectoryError:
+            with contextlib.suppress(OSError):
+                host.rmdir(f"{QUEUE}/{name}")
+        except OSError:
+            continue
+        else:
+            taken.append(name)
+    return [name for name in taken if DEVICE.fullmatch(name)]
+
+
+def put_back(host: Host, names: Collection[str]) -> None:
+    """Queues devices again that could not be served, so that the next run finds them."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            host.put(f"{QUEUE}/{name}", b"", 0o644)

@@ -28,7 +28,8 @@ from tuner.host import Host
 from tuner.host.door import make_parents
 from tuner.model import from_plain
 
-FOLDER = "/var/lib/tuner/generations"
+OWN = "/var/lib/tuner"
+FOLDER = f"{OWN}/generations"
 NAME = re.compile(r"(\d{6})\.jsonl")
 KEEP = 50
 """Generations kept."""
@@ -159,6 +160,15 @@ class Journal:
                 self.generations[number] = generation
         self.seq = max((line["seq"] for g in self.generations.values() for line in g.lines), default=0)
 
+    def open_actions(self) -> list[str]:
+        """What the system was to be told by the last run that changed such a file, and was not."""
+        last: dict[str, bool] = {}
+        lines = sorted((x for g in self.generations.values() for x in g.lines), key=lambda x: int(x["seq"]))
+        for line in lines:
+            if line["op"] == "after":
+                last[line["action"]] = bool(line.get("done", True))
+        return [action for action, done in last.items() if not done]
+
     def newest(self) -> int:
         """The highest number in use; 0 for none."""
         return max(self.generations, default=0)
@@ -168,6 +178,7 @@ class Journal:
         number = max([self.newest(), *_numbers(self.host)]) + 1
         stamped = [self._stamp({"op": "begin", "generation": number, **head}), *map(self._stamp, lines)]
         path = _path(number)
+        make_parents(self.host, OWN)  # /var and /var/lib, where they are missing, are for everybody
         make_parents(self.host, path, 0o700)
         self.host.put(path, _encode(stamped), 0o600)
         self.generations[number] = Generation(number, stamped)

@@ -37,7 +37,7 @@ def counts(host: Host, now: float) -> Counts:
         rows = json.loads(host.peek(PATH))
         found = {(row["knob"], row["target"]): row["times"] for row in rows}
         return {at: recent for at, times in found.items() if (recent := _recent(times, now))}
-    except (OSError, Unrecorded, ValueError, KeyError, TypeError):
+    except (OSError, Unrecorded, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tuner.boot.boots import Boots, Next
@@ -13,7 +13,8 @@ from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME, Knob
 from tuner.knobs.base import NEEDS_ROOT
 from tuner.knobs.sysctl import STORE as SYSCTLS
-from tuner.model import Absent, Seen, Setting, Unreadable, Want
+from tuner.ledger import Ledger
+from tuner.model import Absent, Seen, Setting, Unreadable, Value, Want
 from tuner.nextboot import ask, meets
 from tuner.readings import Known
 
@@ -38,16 +39,16 @@ def derive(
     expanded: Collection[Setting],
     keeping: Keeping,
     known: Known,
-    present: Collection[tuple[str, str]] = (),
+    ledger: Ledger,
 ) -> list[Setting]:
     """The file settings that keep these settings, where no profile sets the file itself.
 
     A bound that the next boot meets without a file of ours gets no line in it; a plain value always does. What apply
-    would not write gets none either, but for what is gone or unreadable since it was applied: `present` are the places
-    that could be read then. Knobs that keep their settings in one file share it.
+    would not write gets none either, but for what was there at apply and is gone or unreadable since. Knobs that keep
+    their settings in one file share it.
     """
     taken = {setting.target for setting in expanded if setting.knob == "file"}
-    without = Boots(_without_ours(host, expanded, keeping), told=keeping.boots_from)
+    without = Boots(_without_ours(host, expanded, keeping, ledger), told=keeping.boots_from)
     keepers = {name for name, knob in BY_NAME.items() if knob.stores([s for s in expanded if s.knob == name], without)}
     texts: dict[str, str] = {}
     kept: dict[str, list[Setting]] = {}
@@ -55,7 +56,7 @@ def derive(
         ours = [
             s
             for s in expanded
-            if s.knob == name and name in keepers and _kept(known, knob, s, without, present, keeping)
+            if s.knob == name and name in keepers and _kept(known, knob, s, without, ledger, keeping)
         ]
         for store, text in knob.stores(ours, without) if ours else []:
             path = keeping.path(store)
@@ -64,15 +65,21 @@ def derive(
     return [_file(path, text, kept[path]) for path, text in texts.items() if path not in taken]
 
 
-def _without_ours(host: Host, expanded: Collection[Setting], keeping: Keeping) -> Host:
-    """The host as if no file of ours kept any of these settings."""
+def _without_ours(host: Host, expanded: Collection[Setting], keeping: Keeping, ledger: Ledger) -> Host:
+    """The host as if no file of ours kept any of these settings, under a former name neither."""
     bare = Boots(host)
     places = {
         keeping.path(path)
         for name, knob in BY_NAME.items()
         for path, _ in knob.stores([s for s in expanded if s.knob == name], bare)
     }
-    return Planned(host, dict.fromkeys(places))
+    former = {at[1]: _text(entry.before) for at, entry in ledger.first.items() if at[0] == "file"}
+    return Planned(host, {**former, **dict.fromkeys(places)})
+
+
+def _text(value: Value) -> str | None:
+    text = value.get("text") if isinstance(value, Mapping) else value
+    return None if text is None else str(text)
 
 
 def _kept(
@@ -80,10 +87,10 @@ def _kept(
     knob: Knob,
     setting: Setting,
     without: Boots,
-    present: Collection[tuple[str, str]],
+    ledger: Ledger,
     keeping: Keeping,
 ) -> bool:
-    if WILD & set(setting.target) or not _written(known, knob, setting, present):
+    if WILD & set(setting.target) or not _written(known, knob, setting, ledger.present):
         return False
     if setting.want.kind == "value" and known.host.kind != "image":
         return True
@@ -92,13 +99,15 @@ def _kept(
         match ahead.reading:
             case Seen():
                 return not meets(without, knob, setting, ahead)
+            case Absent() if setting.at in ledger.first:
+                return not meets(without, knob, setting, Next(Seen(ledger.first[setting.at].before)))
             case Absent() if meets(without, knob, setting, Next(known.read(setting))):
                 return _in_ours(known.host, knob, setting, without, keeping)
     return not ahead.pointless
 
 
 def _in_ours(host: Host, knob: Knob, setting: Setting, without: Boots, keeping: Keeping) -> bool:
-    """Whether our file sets it already, so that what runs is not the kernel's own; that no file of ours may lower."""
+    """Whether our file sets it already, although no journal says so: then what runs may not be the kernel's own."""
     for store, text in knob.stores([setting], without):
         try:
             ours = host.text(keeping.path(store))

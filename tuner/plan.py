@@ -65,7 +65,7 @@ def make(
     expanded = expand(host, settings, gaps)
     keeping = keeping or Keeping()
     known = Known(host)
-    expanded += derive(host, expanded, keeping, known, ledger.present)
+    expanded += derive(host, expanded, keeping, known, ledger)
     ahead = outlook(host, _wants(ledger), keeping.boots_from, expanded, known)
     problems = _contradictions(expanded, ledger)
     verdicts: list[Verdict] = []

@@ -48,7 +48,11 @@ def masked(host: Host, path: str) -> bool:
     try:
         return host.link(path) == "/dev/null"
     except OSError:
+        pass
+    try:
         return not host.filled(path)
+    except OSError:  # a folder or a pipe: no unit, and not masked
+        return False
 
 
 def unarmed(host: Host) -> str:

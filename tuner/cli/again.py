@@ -10,7 +10,7 @@ from tuner import devices, documents, off, reassert, render
 from tuner.cli.change import settled
 from tuner.cli.common import Answer, exit_of, open_root, who
 from tuner.cli.judge import renew
-from tuner.errors import Exit, bad_input, worst
+from tuner.errors import Exit, TunerError, bad_input, worst
 from tuner.host import Host
 from tuner.journal import Journal
 from tuner.ledger import Applied, Ledger
@@ -48,7 +48,11 @@ def _queue(host: Host) -> Answer:
         came = devices.take(host)
         if not came:
             break
-        code, document, lines = _once(host, "device", came)
+        try:
+            code, document, lines = _once(host, "device", came)
+        except TunerError:
+            devices.put_back(host, came)
+            raise
         answer = (worst([code, answer[0]]), document, [*answer[2], *lines[1:]]) if answer else (code, document, lines)
     return answer or _nothing(host, "device", "no device came")
 

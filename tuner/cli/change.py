@@ -19,7 +19,8 @@ from tuner.cli.common import Answer, begin_line, exit_of, no_overlays, open_root
 from tuner.cli.judge import renew
 from tuner.errors import Exit, Problem, TunerError, bad_input, worst
 from tuner.host import Host
-from tuner.journal import Journal
+from tuner.host.after import MUST, act
+from tuner.journal import Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
 from tuner.lock import locked
@@ -89,7 +90,7 @@ def apply(args: argparse.Namespace) -> Answer:
             hint = "nothing was written; run it again"
             raise TunerError(Problem("", f"the host changed under the plan: {', '.join(gone)}", hint), Exit.DIFFERS)
         head = {**begin_line(host, profile), "allow": args.allow}
-        others = ledger.newest is None or ledger.newest.head["settings_id"] != made.settings_id
+        others = ledger.newest is None or _others(ledger.newest.head, made, profile)
         with _progress() as progress:
             report = applying.apply(
                 host,
@@ -102,11 +103,34 @@ def apply(args: argparse.Namespace) -> Answer:
                 progress=progress,
                 again=lambda: _make(host, profile, args, ledger),
             )
+        report.after += retried(host, journal, report.after)
         notes += _publish(host, journal, report)
     if report.generation is not None:
         renew(host)
     lines = [render.head(host, made.settings_id), *_off(host), *notes, *_outcome_lines(host, report, made, _root(args))]
-    return _apply_exit(report, made), documents.apply(report, made, host), lines
+    code = worst([_apply_exit(report, made), Exit.DIFFERS if _untold(host, report) else Exit.OK])
+    return code, documents.apply(report, made, host), lines
+
+
+def _others(head: Line, made: Plan, profile: Profile) -> bool:
+    """Whether other settings are applied than before, or the node boots from something else now."""
+    return bool(head["settings_id"] != made.settings_id or head.get("boots_from", "") != profile.keeping.boots_from)
+
+
+def _untold(host: Host, report: Report) -> bool:
+    """Whether a file means nothing yet, because what reads it could not be told."""
+    return host.kind == "live" and any(why for action, why in report.after if action in MUST)
+
+
+def retried(host: Host, journal: Journal, done: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What the system was to be told in an earlier run and could not be: told again, on a live host."""
+    told = []
+    for action in journal.open_actions() if host.kind == "live" else ():
+        if action not in [name for name, _ in done]:
+            fine, why = act(host, action)
+            journal.add(journal.newest(), {"op": "after", "run": "apply", "action": action, "done": fine, "why": why})
+            told.append((action, why))
+    return told
 
 
 def _kept(args: argparse.Namespace) -> planfile.Kept | None:
@@ -242,6 +266,7 @@ def rollback(args: argparse.Namespace) -> Answer:
             raise TunerError(
                 Problem("", what, "nothing was restored; make room in /var/lib/tuner"), Exit.NOT_RESTORED
             ) from None
+        report.after += retried(host, journal, report.after)
         notes += _publish(host, journal, report)
         newest = fold(journal).newest
     renew(host)
@@ -251,7 +276,8 @@ def rollback(args: argparse.Namespace) -> Answer:
     state = "not all restored, still live" if _open(report) else "rolled back"
     lines.append(f"Generation{'s' * (len(undoes) > 1)} {numbers}: {state}. {_now(newest)}")
     lines += [f"NOT RESTORED  {place}" for place in report.not_restored]
-    return _rollback_exit(report), documents.rollback(report, undoes, host), lines
+    code = worst([_rollback_exit(report), Exit.NOT_RESTORED if _untold(host, report) else Exit.OK])
+    return code, documents.rollback(report, undoes, host), lines
 
 
 def _after(report: Report) -> list[str]:

@@ -30,7 +30,8 @@ def on(args: argparse.Namespace) -> Answer:
         switching.switch_on(host)
     except OSError as error:
         raise bad_input(switching.PATH, f"cannot be removed: {error.strerror}", "is /etc read-only?") from None
-    return _said(host, switching.state(host))
+    code, document, lines = _said(host, switching.state(host))
+    return code, document, [*lines, "What came anew meanwhile was not made so again: tuner apply --boot"]
 
 
 def _said(host: Host, why: str) -> Answer:

@@ -12,6 +12,9 @@ DAEMON_RELOAD, UPDATE_GRUB = "daemon-reload", "update-grub"
 ACTIONS = {DAEMON_RELOAD: ["systemctl", "daemon-reload"], UPDATE_GRUB: ["update-grub"]}
 """What an operator would type for each."""
 
+MUST = frozenset({UPDATE_GRUB})
+"""What a file means nothing without: one that could not be done has failed, and is tried again by the next run."""
+
 FILES = {"/etc/systemd/system/": DAEMON_RELOAD, "/etc/default/grub.d/": UPDATE_GRUB}
 """Which files ask for which action."""
 
