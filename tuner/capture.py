@@ -97,6 +97,8 @@ def _ask_knob(host: RecordingHost, knob: Knob) -> Iterator[tuple[str, str]]:
             continue
         for target in targets:
             found = read(host, knob, target)
+            with contextlib.suppress(OSError, Unrecorded):
+                knob.identity(host, target)
             for path in knob.files(host, target):
                 with contextlib.suppress(OSError, Unrecorded):
                     host.writable(path)

@@ -10,6 +10,7 @@ from tuner.host.door import Host, Unrecorded
 
 DEVICES = "/sys/bus/pci/devices"
 HEX = re.compile(r"0x[0-9a-fA-F]{1,8}")
+ADDRESS = re.compile(r"(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[01][0-9a-f]\.[0-7])")
 ETHERNET = 0x0200
 INFINIBAND = 0x0207
 
@@ -28,6 +29,15 @@ class PciDevice:
     def is_nic(self) -> bool:
         """Whether it is an Ethernet or InfiniBand controller."""
         return self.pci_class >> 8 in (ETHERNET, INFINIBAND)
+
+
+def named(target: str) -> str:
+    """The address with its domain, in small letters; a pattern over addresses as it is; empty for what is neither."""
+    word = target.lower()
+    found = ADDRESS.fullmatch(word)
+    if found:
+        return f"{found.group(1) or '0000'}:{found.group(2)}"
+    return word if any(c in word for c in "*?[") else ""
 
 
 def devices(host: Host) -> list[PciDevice]:

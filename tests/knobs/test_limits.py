@@ -20,6 +20,7 @@ from tuner.evidence import note
 from tuner.host import open_host
 from tuner.knobs.limits import Limits
 from tuner.model import Absent, Seen, Setting, Unreadable, Want
+from tuner.nextboot import ask
 from tuner.sim import store
 
 LIMITS = (
@@ -253,7 +254,7 @@ def ahead(node: Path, files: Mapping[str, str], target: str = "slurmd.service/me
         (node / path).parent.mkdir(parents=True, exist_ok=True)
         (node / path).write_text(text)
     wanted = Setting("limits", target, target, Want("value", "unlimited"), "p.yaml:1", "why", "source")
-    return KNOB.next_boot(Boots(open_host(str(node))), wanted)
+    return ask(KNOB, Boots(open_host(str(node))), wanted)
 
 
 def limit(soft: int | str, hard: int | str | None = None) -> Seen:

@@ -17,6 +17,7 @@ from tuner.errors import BadValue
 from tuner.host import Host, Unrecorded, open_host
 from tuner.knobs.module import OURS, Module, typed
 from tuner.model import Absent, Seen, Setting, Unreadable, Want
+from tuner.nextboot import ask
 from tuner.sim import store
 
 KNOB = Module()
@@ -471,7 +472,7 @@ PARAMETER = "mlx5_core/prof_sel"
 
 def ahead(host: Host, target: str = PARAMETER) -> Next:
     """The next boot of one parameter."""
-    return KNOB.next_boot(Boots(host), setting(target, 1))
+    return ask(KNOB, Boots(host), setting(target, 1))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tuner.host import Host, open_host
 from tuner.knobs import BY_NAME
 from tuner.knobs.service import Service
 from tuner.model import Reading, Seen, Setting, Unreadable, Value, Want, met
+from tuner.nextboot import ask
 from tuner.sim import store
 
 KNOB = Service()
@@ -530,9 +531,7 @@ def test_a_service_that_starts_is_no_evidence_any_more(make: Make) -> None:
 
 def ahead(host: Host, unit: str = IRQBALANCE) -> Next:
     """The next boot of a service."""
-    return KNOB.next_boot(
-        Boots(host), Setting("service", unit, unit, Want("value", {"state": "active"}), "p:1", "", "")
-    )
+    return ask(KNOB, Boots(host), Setting("service", unit, unit, Want("value", {"state": "active"}), "p:1", "", ""))
 
 
 def test_a_service_that_is_enabled_runs_again(make: Make) -> None:

@@ -17,6 +17,7 @@ from tuner.evidence import note
 from tuner.host import Host, open_host
 from tuner.knobs.shm import SHM, Shm
 from tuner.model import Absent, Seen, Setting, Unreadable, Value, Want
+from tuner.nextboot import ask
 
 Tuner = Callable[..., Result]
 KNOB = Shm()
@@ -234,4 +235,4 @@ def test_what_is_not_predicted(root: Path) -> None:
 
 def ahead(host: Host) -> Next:
     """The next boot of the one target."""
-    return KNOB.next_boot(Boots(host), Setting("shm", SHM, SHM, Want("value", GIB), "p.yaml:1", "why", "source"))
+    return ask(KNOB, Boots(host), Setting("shm", SHM, SHM, Want("value", GIB), "p.yaml:1", "why", "source"))

@@ -19,7 +19,7 @@ from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
 from tuner.model import Absent, Leaf, Reading, Unreadable, Value
-from tuner.pci import DEVICES, devices
+from tuner.pci import DEVICES, devices, named
 
 LEVEL, TABLE, MEMORY = "power_dpm_force_performance_level", "pp_od_clk_voltage", "pp_dpm_mclk"
 """Files of the PCI device: the level, the range in force, the clocks that the memory can have."""
@@ -44,7 +44,6 @@ BUSY = frozenset({errno.EPERM, errno.EBUSY})
 READING, WRITING, PAUSE = 0.2, 1.5, 0.1
 """Seconds that a busy GPU is asked again: for a reading, for a whole write; and between two tries."""
 
-ADDRESS = re.compile(r"(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[01][0-9a-f]\.[0-7])")
 LINE = re.compile(r"\s*(\w+):\s*(\d+)Mhz(?:\s+(\d+)Mhz)?\s*", re.IGNORECASE)
 
 WHY = {
@@ -86,14 +85,11 @@ class AmdgpuClock(Knob):
 
     def canonical(self, target: str) -> str:
         """The PCI address with its domain, or a pattern over addresses."""
-        word = target.lower()
-        found = ADDRESS.fullmatch(word)
-        if found:
-            return f"{found.group(1) or '0000'}:{found.group(2)}"
-        if any(c in word for c in "*?["):
-            return word
-        hint = 'such as "0000:05:00.0", or "*" for all: numbers of cards and tools change over reboots'
-        raise BadValue(f"{target!r} is no PCI address", hint)
+        address = named(target)
+        if not address:
+            hint = 'such as "0000:05:00.0", or "*" for all: numbers of cards and tools change over reboots'
+            raise BadValue(f"{target!r} is no PCI address", hint)
+        return address
 
     def parse(self, target: str, raw: Raw) -> Value:
         """A level, or a record of the level and exactly the limits that it needs."""

@@ -20,11 +20,10 @@ from typing import Any
 from tuner.cpulist import cpu_list, cpu_numbers
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
-from tuner.knobs.amdgpu import ADDRESS
 from tuner.knobs.base import Knob, Raw, reading, scalar
 from tuner.knobs.service import CONTROL_GROUPS, Service
 from tuner.model import Absent, Leaf, Reading, Seen, Value
-from tuner.pci import DEVICES, PciDevice, devices
+from tuner.pci import DEVICES, PciDevice, devices, named
 
 NODES = "/sys/devices/system/node"
 ONLINE = "/sys/devices/system/cpu/online"
@@ -61,13 +60,10 @@ class Irq(Knob):
 
     def canonical(self, target: str) -> str:
         """The PCI address with its domain, or a pattern over addresses."""
-        word = target.lower()
-        found = ADDRESS.fullmatch(word)
-        if found:
-            return f"{found.group(1) or '0000'}:{found.group(2)}"
-        if any(c in word for c in "*?["):
-            return word
-        raise BadValue(f"{target!r} is no PCI address", 'such as "0000:41:00.0", or "*" for all NICs')
+        address = named(target)
+        if not address:
+            raise BadValue(f"{target!r} is no PCI address", 'such as "0000:41:00.0", or "*" for all NICs')
+        return address
 
     def parse(self, target: str, raw: Raw) -> Value:
         """`local`, the one placement there is."""

@@ -11,8 +11,8 @@ from typing import Any
 from tuner.boot.boots import Boots, Next
 from tuner.boot.unit_files import drop_ins, last, manager_files, masked, resolve
 from tuner.errors import BadValue
-from tuner.host.door import Host, Unrecorded
-from tuner.knobs.base import Knob, Raw, bounded, failed, number, reading, scalar
+from tuner.host.door import Host
+from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
 from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value, Want
 
 UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
@@ -115,12 +115,6 @@ class Limits(Knob):
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """What systemd gives the service when it starts, by its unit, all drop-ins and system.conf."""
-        try:
-            return self._ahead(boots, setting)
-        except (OSError, Unrecorded, ValueError) as error:
-            return Next(Unreadable(failed(error).why))
-
-    def _ahead(self, boots: Boots, setting: Setting) -> Next:
         host, (unit, _, limit) = boots.host, setting.target.partition("/")
         name, path = resolve(host, unit)
         if not path or masked(host, path):

@@ -15,7 +15,7 @@ from tuner.boot.boots import Boots, Next
 from tuner.boot.modprobe_d import LASTING, Place, files, on_line
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
-from tuner.knobs.base import INTEGER, Knob, Raw, failed, number, reading, scalar
+from tuner.knobs.base import INTEGER, Knob, Raw, number, reading, scalar
 from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value
 
 MODULES = "/sys/module"
@@ -124,12 +124,6 @@ class Module(Knob):
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """What modprobe.d and the next boot line give the module when it is loaded; what an initramfs has is unseen."""
-        try:
-            return self._ahead(boots, setting)
-        except (OSError, Unrecorded, ValueError) as error:
-            return Next(Unreadable(failed(error).why))
-
-    def _ahead(self, boots: Boots, setting: Setting) -> Next:
         host, target = boots.host, setting.target
         module = target.partition("/")[0]
         line = boots.line.text

@@ -17,7 +17,7 @@ from tuner.boot.boots import Boots, Next
 from tuner.boot.unit_files import masked, resolve, wanted_by
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
-from tuner.knobs.base import Knob, Raw, failed, reading, scalar
+from tuner.knobs.base import Knob, Raw, reading, scalar
 from tuner.model import Leaf, Reading, Record, Seen, Setting, Unreadable, Value
 
 BOOTED = "/run/systemd/system"
@@ -159,12 +159,6 @@ class Service(Knob):
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """Whether the next boot starts it: enabled, masked, or not there, by files that a reboot keeps."""
-        try:
-            return self._ahead(boots, setting)
-        except (OSError, Unrecorded, ValueError) as error:
-            return Next(Unreadable(failed(error).why))
-
-    def _ahead(self, boots: Boots, setting: Setting) -> Next:
         found = self.read(boots.host, setting.target)
         now: Record = found.value if isinstance(found, Seen) and isinstance(found.value, Mapping) else {}
         try:

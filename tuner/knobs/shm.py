@@ -10,8 +10,8 @@ from typing import Any
 
 from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue
-from tuner.host.door import Host, Unrecorded
-from tuner.knobs.base import Knob, Raw, bounded, failed, number, reading, scalar
+from tuner.host.door import Host
+from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
 from tuner.knobs.sysfs import memory, page_size
 from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value
 
@@ -83,12 +83,6 @@ class Shm(Knob):
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """The size in /etc/fstab, else systemd's own, half of the memory (src/shared/mount-setup.c)."""
-        try:
-            return self._ahead(boots, setting)
-        except (OSError, Unrecorded, ValueError) as error:
-            return Next(Unreadable(failed(error).why))
-
-    def _ahead(self, boots: Boots, setting: Setting) -> Next:
         for folder in FOLDERS:
             if boots.host.exists(f"{folder}/{UNIT}"):
                 return Next(Unreadable(f"{folder}/{UNIT} mounts it, which is not followed"))
