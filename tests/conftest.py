@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -131,6 +132,25 @@ def again(tree: NotingTree) -> bool:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert code in (0, 1)
     return code == 0
+
+
+def lock_seen_taken(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """From here on, filled with each call of flock after which an apply that starts would find the lock taken."""
+    refused: list[int] = []
+    real = fcntl.flock
+
+    def flock(handle: int, how: int) -> None:
+        real(handle, how)
+        other = os.open(root / "run/tuner/lock", os.O_RDWR)
+        try:
+            real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            refused.append(how)
+        finally:
+            os.close(other)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    return refused
 
 
 def check_schema(document: dict[str, Any]) -> None:

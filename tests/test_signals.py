@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import tree, write_profile
+from tests.conftest import lock_seen_taken, tree, write_profile
 from tests.crash_child import Paused, command, ended, fork, watch
 
 Tuner = Callable[..., Any]
@@ -232,20 +232,7 @@ def test_looking_never_holds_the_lock(
 ) -> None:
     """At no moment would an apply that starts meanwhile find the lock taken."""
     assert tuner("apply", "--profile", profile, "--root", root).code == 0
-    refused: list[int] = []
-    real = fcntl.flock
-
-    def flock(handle: int, how: int) -> None:
-        real(handle, how)
-        other = os.open(root / "run/tuner/lock", os.O_RDWR)
-        try:
-            real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            refused.append(how)
-        finally:
-            os.close(other)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    refused = lock_seen_taken(root, monkeypatch)
     assert tuner(verb, "--root", root).code == 0
     assert refused == []
 

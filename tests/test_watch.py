@@ -25,7 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Result, check_schema, write_profile
+from tests.conftest import Result, check_schema, lock_seen_taken, write_profile
 from tuner.cli import watch as watching
 
 Tuner = Callable[..., Result]
@@ -324,20 +324,7 @@ def test_the_lock_is_free_and_not_needed(watch: Callable[..., Watch], host: Path
 
 
 def test_a_look_never_holds_the_lock(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused: list[int] = []
-    real = fcntl.flock
-
-    def flock(handle: int, how: int) -> None:
-        real(handle, how)
-        other = os.open(host / "run/tuner/lock", os.O_RDWR)
-        try:
-            real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            refused.append(how)
-        finally:
-            os.close(other)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    refused = lock_seen_taken(host, monkeypatch)
     assert not watching._once_more(_args(host)).trouble
     assert refused == []
 

@@ -65,7 +65,7 @@ def outlook(
     host: Host, applied: Mapping[tuple[str, str], Want], told: str, settings: Collection[Setting], known: Known
 ) -> Outlook:
     """The next boot of a host on which these settings are to be, or are, applied."""
-    files = {s.target: _text(s.want.choices()[0]) for s in settings if s.knob == "file"}
+    files = {s.target: text_of(s.want.choices()[0]) for s in settings if s.knob == "file"}
     now = Boots(host, applied, told)
     there = {s.target: _there(known.read(s)) for s in settings if s.knob == "file"}
     changed = {path: text for path, text in files.items() if text != there[path]}
@@ -118,10 +118,11 @@ def _shadowed(verdict: Verdict, value: Value, winner: str) -> Verdict:
     return replace(found, state="shadowed", why=way)
 
 
-def _text(value: Value) -> str | None:
+def text_of(value: Value) -> str | None:
+    """The text of a value of the knob `file`; None for no file."""
     text = value.get("text") if isinstance(value, Mapping) else value
     return None if text is None else str(text)
 
 
 def _there(found: Reading) -> str | None:
-    return _text(found.value) if isinstance(found, Seen) else None
+    return text_of(found.value) if isinstance(found, Seen) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tuner.boot.boots import Boots, Next
@@ -14,8 +14,8 @@ from tuner.knobs import BY_NAME, Knob
 from tuner.knobs.base import NEEDS_ROOT
 from tuner.knobs.sysctl import STORE as SYSCTLS
 from tuner.ledger import Ledger
-from tuner.model import Absent, Seen, Setting, Unreadable, Value, Want
-from tuner.nextboot import ask, meets
+from tuner.model import Absent, Seen, Setting, Unreadable, Want
+from tuner.nextboot import ask, meets, text_of
 from tuner.readings import Known
 
 HEADER = "# Written by tuner\n"
@@ -73,13 +73,8 @@ def _without_ours(host: Host, expanded: Collection[Setting], keeping: Keeping, l
         for name, knob in BY_NAME.items()
         for path, _ in knob.stores([s for s in expanded if s.knob == name], bare)
     }
-    former = {at[1]: _text(entry.before) for at, entry in ledger.first.items() if at[0] == "file"}
+    former = {at[1]: text_of(entry.before) for at, entry in ledger.first.items() if at[0] == "file"}
     return Planned(host, {**former, **dict.fromkeys(places)})
-
-
-def _text(value: Value) -> str | None:
-    text = value.get("text") if isinstance(value, Mapping) else value
-    return None if text is None else str(text)
 
 
 def _kept(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from tuner.host.door import Host, Unrecorded
 from tuner.host.manifest import Entry, of
 from tuner.host.recorded import MARK, OWN
-from tuner.host.tree import DEEPEST, LINKS, fault, is_group
+from tuner.host.tree import LINKS, fault, members
 
 LARGEST = 256 * 1024
 """Largest file that is kept, in bytes."""
@@ -68,16 +68,7 @@ class RecordingHost(Host):
 
     def processes(self, group: str, name: str) -> list[int]:
         """As Host.processes; what it reads is kept."""
-        found: dict[int, str] = {}
-        groups = [(group, 0)]
-        while groups:
-            here, depth = groups.pop()
-            for pid in self.text(f"{here}/cgroup.procs").split():
-                with contextlib.suppress(OSError, Unrecorded):
-                    found[int(pid)] = self.text(f"/proc/{pid}/comm").strip()
-            if depth < DEEPEST:
-                groups += [(f"{here}/{name}", depth + 1) for name in self.list(here) if is_group(name)]
-        return sorted([pid for pid, comm in found.items() if comm == name[:15]] or found)
+        return members(group, name, self.read, self.list, (OSError, Unrecorded))
 
     def stat(self, path: str, follow: bool = True) -> os.stat_result:
         """As Host.stat; what is only ever asked this way is read in `manifest`."""

@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tuner.host.replacing import fill, inherit, sync_directory
 
@@ -30,7 +30,35 @@ DEEPEST = 3
 """Levels of control groups below that of a service that are looked into."""
 
 
-def is_group(name: str) -> bool:
+Read = Callable[[str], bytes]
+Listed = Callable[[str], list[str]]
+
+
+def members(group: str, name: str, read: Read, listed: Listed, gone: tuple[type[Exception], ...]) -> list[int]:
+    """PIDs in a control group and below, as Tree.processes has them, by a door's own looks; `gone` is what they raise.
+
+    A group below that cannot be read has none; the group itself raises.
+    """
+    found: dict[int, bytes] = {}
+    groups = [(group, 0)]
+    while groups:
+        here, depth = groups.pop()
+        try:
+            pids = read(f"{here}/cgroup.procs").split()
+        except gone:
+            if not depth:
+                raise
+            continue
+        for pid in map(int, pids):
+            found[pid] = b""
+            with contextlib.suppress(*gone):
+                found[pid] = read(f"/proc/{pid}/comm").strip()
+        if depth < DEEPEST:
+            groups += [(f"{here}/{below}", depth + 1) for below in listed(here) if _is_group(below)]
+    return sorted([pid for pid, comm in found.items() if comm == name.encode()[:15]] or found)
+
+
+def _is_group(name: str) -> bool:
     """Whether a name in a control group is that of a group, not of a file."""
     return "." not in name or name.endswith((".slice", ".scope", ".service"))
 
@@ -136,27 +164,7 @@ class Tree:
 
     def processes(self, group: str, name: str) -> list[int]:
         """PIDs in a control group and three levels below: those with that name (comm) or, if none has it, all."""
-        found: dict[int, bytes] = {}
-        groups = [(group, 0)]
-        while groups:
-            here, depth = groups.pop()
-            try:
-                pids = self.read(f"{here}/cgroup.procs").split()
-            except OSError:
-                if not depth:
-                    raise
-                continue
-            found.update((int(pid), self._comm(int(pid))) for pid in pids)
-            if depth < DEEPEST:
-                groups += [(f"{here}/{name}", depth + 1) for name in self.list(here) if is_group(name)]
-        named = [pid for pid, comm in found.items() if comm == name.encode()[:15]]
-        return sorted(named or found)
-
-    def _comm(self, pid: int) -> bytes:
-        try:
-            return self.read(f"/proc/{pid}/comm").strip()
-        except OSError:
-            return b""
+        return members(group, name, self.read, self.list, (OSError,))
 
     def unnoted(self) -> contextlib.AbstractContextManager[None]:
         """What is read inside is no evidence (tuner.evidence)."""
