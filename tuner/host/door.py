@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from functools import cached_property
 from typing import Literal
 
-from tuner.host.tree import Tree, under_kernel
+from tuner.host.nvml import Nvml
+from tuner.host.shell import Ran, run
+from tuner.host.tree import Tree, fault, under_kernel
 
 Kind = Literal["live", "image", "recorded"]
 
@@ -73,6 +77,19 @@ class Host:
     def processes(self, group: str, name: str) -> list[int]:
         """PIDs in a control group and below: those with that name or, if none has it, all; that list is evidence."""
         return self.tree.processes(group, name)
+
+    @cached_property
+    def nvml(self) -> Nvml:
+        """NVIDIA's management library; an image has none."""
+        if self.kind != "live":
+            raise fault(errno.ENOSYS, "NVML")
+        from tuner.host.nvml_live import LiveNvml
+
+        return LiveNvml()
+
+    def command(self, argv: list[str], timeout: float) -> Ran:
+        """What a program of the host says; it must not change anything. Nothing of it is evidence."""
+        return run(argv, timeout) if self.kind == "live" else Ran(None, "", "", f"{argv[0]}: no command runs here")
 
     def outside(self, path: str) -> None:
         """Says before it is read that a file of this machine, not of the host, takes part in an answer."""

@@ -12,12 +12,16 @@ import errno
 import os
 import posixpath
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from tuner import fastyaml
 from tuner.errors import bad_input
 from tuner.host import manifest as manifests
 from tuner.host.door import Host, Unrecorded
+from tuner.host.nvml import Nvml
+from tuner.host.replay import RecordedNvml, command_path, ran
+from tuner.host.shell import Ran
 from tuner.host.tree import Lost, fault, under_kernel
 from tuner.sim.engine import Engine
 
@@ -121,6 +125,15 @@ class RecordedHost(Host):
                 name for name in below if posixpath.join(real, name) in self.manifest.implied
             }
         return sorted(names)
+
+    @cached_property
+    def nvml(self) -> Nvml:
+        """As Host.nvml, out of files."""
+        return RecordedNvml(MARK, self.text, lambda path, text: self.engine.write(path, text))
+
+    def command(self, argv: list[str], timeout: float) -> Ran:
+        """As Host.command, out of files: no program runs. Unrecorded for one that was not recorded."""
+        return ran(self.text(command_path(MARK, argv)))
 
     def write(self, path: str, text: str) -> None:
         """Below /proc and /sys the host's own rules decide what a write does."""

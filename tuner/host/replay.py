@@ -1,0 +1,72 @@
+"""Commands and NVML of a recorded host: files below /.tuner-host/{cmd,nvml}.
+
+    nvml/0000:1b:00.0/power     the answer as JSON, or `error GPU_IS_LOST`; nvml/system/... for the system
+    cmd/nvidia-smi topo -m      `exit 0`, then what the command wrote to stdout
+
+What NVML would set goes through the host's rules, as a write to a kernel file does.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from typing import Any
+
+from tuner.host.door import Unrecorded
+from tuner.host.nvml import GETS, fault
+from tuner.host.shell import Ran
+
+NVML, COMMANDS = "nvml", "cmd"
+SYSTEM = "system"
+FAILED = "error "
+
+
+def nvml_path(mark: str, address: str, name: str) -> str:
+    """Where the answer to one question to NVML lies."""
+    return f"/{mark}/{NVML}/{address or SYSTEM}/{name}"
+
+
+def command_path(mark: str, argv: list[str]) -> str:
+    """Where the output of a command lies: its words, the program without its folder, no slash."""
+    words = [posixpath.basename(argv[0]), *argv[1:]]
+    return f"/{mark}/{COMMANDS}/{' '.join(words).replace('/', '%2F')}"
+
+
+def answer(text: str) -> Any:
+    """What a recorded answer of NVML says; OSError where it was an error."""
+    if text.startswith(FAILED):
+        raise fault(text[len(FAILED) :].strip())
+    return json.loads(text)
+
+
+def shown(value: Any) -> str:
+    """An answer as it is recorded."""
+    return f"{json.dumps(value)}\n"
+
+
+def ran(text: str) -> Ran:
+    """A recorded command."""
+    first, _, out = text.partition("\n")
+    code = int(first.removeprefix("exit "))
+    return Ran(code, out, "", f"ended with {code}" if code else "")
+
+
+class RecordedNvml:
+    """NVML of a recorded host; `read` reads one of its files, `write` lets its rules answer."""
+
+    def __init__(self, mark: str, read: Any, write: Any) -> None:
+        self.mark, self._read, self._write = mark, read, write
+
+    def get(self, address: str, name: str) -> Any:
+        """As Nvml.get."""
+        if name not in GETS:
+            raise ValueError(f"NVML has no getter for {name}")
+        return answer(self._read(nvml_path(self.mark, address, name)))
+
+    def set(self, address: str, name: str, value: Any) -> Any:
+        """As Nvml.set."""
+        self._write(nvml_path(self.mark, address, name), shown(value))
+        try:
+            return answer(self._read(nvml_path(self.mark, address, f"{name}_activation")))
+        except (FileNotFoundError, Unrecorded):
+            return None
