@@ -18,7 +18,10 @@ Tuner = Callable[..., Result]
 POOL = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
 
 
-def processes(root: Path, *found: tuple[int, str, list[str]]) -> None:
+SESSION = "/user.slice/user-1000.slice/session-4.scope"
+
+
+def processes(root: Path, *found: tuple[int, str, list[str]], group: str = SESSION) -> None:
     """Puts processes (pid, name, open files) into a copy, and a listing of /proc into its manifest."""
     names = ["sys", "cmdline", *(str(pid) for pid, _, _ in found)]
     with (root / ".tuner-host/manifest").open("a", encoding="utf-8") as manifest:
@@ -27,6 +30,8 @@ def processes(root: Path, *found: tuple[int, str, list[str]]) -> None:
         folder = root / f"proc/{pid}/fd"
         folder.mkdir(parents=True)
         (root / f"proc/{pid}/comm").write_text(f"{name}\n")
+        (root / f"proc/{pid}/cgroup").write_text(f"0::{group}\n")
+        (root / f"proc/{pid}/cmdline").write_text(f"/usr/bin/{name}\0--all\0")
         for number, target in enumerate(["/dev/null", "socket:[4711]", *opened]):
             (folder / str(number)).symlink_to(target)
 
@@ -74,27 +79,86 @@ def test_devices_that_nobody_has_open_leave_the_node_idle(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    "group",
     [
-        "nvidia-persiste",
-        "nv-fabricmanage",
-        "nv-hostengine",
-        "dcgm-exporter",
-        "nvidia_gpu_expo",
-        "node_exporter",
+        "/system.slice/nvidia-persistenced.service",
+        "/system.slice/nvidia-fabricmanager.service",
+        "/system.slice/nvidia-dcgm.service",
+        "/system.slice/prometheus-node-exporter.service",
+        "/system.slice/dcgm-exporter.service/payload",
     ],
 )
-def test_infrastructure_is_no_job(root: Path, name: str) -> None:
+def test_infrastructure_is_no_job_and_is_known_by_its_unit(root: Path, group: str) -> None:
+    node(root, "/dev/nvidia0")
+    processes(root, (4321, "whatever", ["/dev/nvidia0"]), group=group)
+    assert busy(open_host(str(root))) == ""
+
+
+def test_infrastructure_by_a_unit_of_cgroup_version_1(root: Path) -> None:
+    """One line for each hierarchy, systemd's has the unit (cgroups(7))."""
+    node(root, "/dev/nvidia0")
+    processes(root, (4321, "nv-hostengine", ["/dev/nvidia0"]))
+    lines = "12:memory:/system.slice\n1:name=systemd:/system.slice/nvidia-dcgm.service\n"
+    (root / "proc/4321/cgroup").write_text(lines)
+    assert busy(open_host(str(root))) == ""
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        SESSION,
+        "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0",
+        "/system.slice/slurmd.service",
+        "/system.slice/nvidia-dcgm.service.d",
+        "/kubepods.slice/kubepods-burstable.slice/cri-containerd-0a.scope",
+    ],
+)
+def test_a_name_does_not_make_a_job_infrastructure(root: Path, group: str) -> None:
+    """Without cgroups a job of Slurm runs in slurmd's unit; in a container a name that is not known is a job."""
+    node(root, "/dev/nvidia0")
+    processes(root, (4321, "nv-hostenginex", ["/dev/nvidia0"]), group=group)
+    assert "4321" in busy(open_host(str(root)))
+
+
+@pytest.mark.parametrize("group", [SESSION, "/system.slice/slurmd.service"])
+def test_a_job_may_call_itself_anything(root: Path, group: str) -> None:
+    node(root, "/dev/nvidia0")
+    processes(root, (4321, "nv-hostengine", ["/dev/nvidia0"]), group=group)
+    assert "nv-hostengine 4321" in busy(open_host(str(root)))
+
+
+@pytest.mark.parametrize("name", ["dcgm-exporter", "nvidia_gpu_expo", "nv-hostengine"])
+def test_in_a_container_the_name_has_to_do(root: Path, name: str) -> None:
     """The kernel shows the first 15 characters of a name in /proc/PID/comm."""
     node(root, "/dev/nvidia0")
-    processes(root, (4321, name, ["/dev/nvidia0"]))
+    group = "/kubepods.slice/kubepods-burstable.slice/cri-containerd-0a.scope"
+    processes(root, (4321, name, ["/dev/nvidia0"]), group=group)
     assert busy(open_host(str(root))) == ""
 
 
 def test_a_job_beside_infrastructure_is_found(root: Path) -> None:
     node(root, "/dev/nvidia0")
-    processes(root, (1, "nv-hostengine", ["/dev/nvidia0"]), (9000, "nv-hostenginex", ["/dev/nvidia0"]))
+    processes(root, (1, "nv-hostengine", ["/dev/nvidia0"]), (9000, "python3", ["/dev/nvidia0"]))
+    (root / "proc/1/cgroup").write_text("0::/system.slice/nvidia-dcgm.service\n")
     assert "9000" in busy(open_host(str(root)))
+
+
+def test_a_process_of_which_only_the_open_device_is_known_is_a_job(root: Path) -> None:
+    node(root, "/dev/nvidia0")
+    processes(root, (4321, "nv-hostengine", ["/dev/nvidia0"]))
+    (root / "proc/4321/cgroup").unlink()
+    (root / "proc/4321/cmdline").unlink()
+    assert "4321" in busy(open_host(str(root)))
+
+
+def test_what_asks_nvml_for_tuner_is_no_job(root: Path) -> None:
+    """Another tuner on the node looks at its GPUs: no reason to hold a change."""
+    node(root, "/dev/nvidia0")
+    processes(root, (4321, "python3", ["/dev/nvidiactl"]))
+    (root / "proc/4321/cmdline").write_text("/opt/tuner/bin/python3\0-I\0/opt/tuner/lib/tuner/host/nvml_child.py\0")
+    assert busy(open_host(str(root))) == ""
+    (root / "proc/4321/cmdline").write_text("/usr/bin/python3\0train_nvml_child.py\0")
+    assert "4321" in busy(open_host(str(root)))
 
 
 def test_not_allowed_to_look_is_busy(root: Path) -> None:

@@ -26,7 +26,7 @@ OLDEST = (3, 10)
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "model", "shipped", "fastyaml", "fast"),
-    ("host", "sim", "pci", "pci_names", "hardware", "scrub", "cpulist"),
+    ("host", "sim", "pci", "pci_names", "hardware", "scrub", "cpulist", "holders"),
     ("boot",),
     ("knobs",),
     ("profile", "journal", "ledger", "persist", "plan", "expand", "nextboot", "readings"),

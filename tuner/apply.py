@@ -16,6 +16,7 @@ from tuner.model import (
     Seen,
     Value,
     aim,
+    known,
     met,
     reading_to_plain,
     same,
@@ -104,7 +105,7 @@ def _finish(run: Run, report: Report, snapshot: Snapshot, held: list[list[str]],
 def _frozen(host: Host, plan: Plan, snapshot: Snapshot) -> Line:
     """The settings as they are expanded on this host now, with the reading of each before the first write."""
     judged = {v.setting.at for v in plan.verdicts}
-    there = [at for at, found in snapshot.items() if isinstance(found, Seen)]
+    there = [at for at, found in snapshot.items() if known(found)]
     identities = [[*at, BY_NAME[at[0]].identity(host, at[1])] for at in there]
     return {
         "settings_id": plan.settings_id,
@@ -119,14 +120,16 @@ def _frozen(host: Host, plan: Plan, snapshot: Snapshot) -> Line:
 def one(run: Run, change: Change) -> Outcome | None:
     """One change: None when a fresh read finds it met already."""
     knob = BY_NAME[change.knob]
-    found = read(run.host, knob, change.target)
-    if not isinstance(found, Seen):
-        return Outcome(change.knob, change.target, change.before, change.before, "refused", found.why)
+    reading = read(run.host, knob, change.target)
+    found = known(reading)
+    if found is None:
+        why = getattr(reading, "why", "")
+        return Outcome(change.knob, change.target, change.before, change.before, "refused", why)
     if met(change.want, found.value, knob.key) != "drift":
         return None
     try:
         value = aim(change.want, found.value, knob.key)
-        after, failure = run.write(change.at, found.value, value, fields_of(change.want))
+        after, failure = run.write(change.at, found.value, value, fields_of(change.want), change.via)
     except OSError as error:
         run.lossy = True
         why = f"the journal cannot be written: {error.strerror}"
@@ -187,7 +190,7 @@ def stale(host: Host, plan: Plan) -> list[str]:
     """The changes of `plan` whose target no longer holds what the plan saw."""
     gone = []
     for change in plan.changes:
-        now = read(host, BY_NAME[change.knob], change.target)
-        if not isinstance(now, Seen) or not same(named_fields(change.before, fields_of(change.want)), now.value):
+        now = known(read(host, BY_NAME[change.knob], change.target))
+        if now is None or not same(named_fields(change.before, fields_of(change.want)), now.value):
             gone.append(f"{change.knob} {change.target}")
     return gone

@@ -13,6 +13,7 @@ from tuner import detect, idle
 from tuner import plan as planning
 from tuner.errors import TunerError, bad_input
 from tuner.fastyaml import Error as YamlError
+from tuner.holders import DEVICES
 from tuner.host import Host, Unrecorded
 from tuner.host.manifest import Entry, render
 from tuner.host.recorded import MARK
@@ -150,7 +151,7 @@ def _lean(entries: dict[str, Entry]) -> dict[str, Entry]:
 
 def _device(entry: Entry | None) -> bool:
     text = entry.data.decode("utf-8", "replace") if entry is not None and entry.kind == "link" else ""
-    return any(fnmatch.fnmatchcase(text, pattern) for pattern in idle.DEVICES)
+    return any(fnmatch.fnmatchcase(text, pattern) for pattern in DEVICES)
 
 
 def _kernel_words(entries: dict[str, Entry]) -> frozenset[str]:

@@ -45,6 +45,7 @@ def verdict(found: Verdict) -> Document:
         "source": setting.source,
         "disruption": found.disruption,
         "required": setting.required,
+        "remark": found.remark,
     }
     if isinstance(found.reading, Seen):
         document["running"] = plain(found.reading.value)
@@ -65,6 +66,7 @@ def change(found: Change) -> Document:
         "held": found.held,
         "returning": found.returning,
         "note": found.note,
+        "via": found.via,
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.journal import At, Entry, Generation, Journal, dead
-from tuner.model import Reading, Seen, Setting, from_plain, reading_from_plain, replaced, setting_from_plain
+from tuner.model import Reading, Setting, from_plain, known, reading_from_plain, replaced, setting_from_plain
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Applied:
     def present(self) -> frozenset[At]:
         """The places that could be read at apply: a target that is gone since is missing."""
         pairs = zip(self.settings, self.readings, strict=True)
-        return frozenset(setting.at for setting, reading in pairs if isinstance(reading, Seen))
+        return frozenset(setting.at for setting, reading in pairs if known(reading))
 
 
 def fold(journal: Journal) -> Ledger:
@@ -65,8 +65,8 @@ def fold(journal: Journal) -> Ledger:
     for generation in live:
         for entry in generation.entries():
             if not entry.side:
-                known = first.setdefault(entry.at, entry)
-                if replaced(known.identity, entry.identity):
+                former = first.setdefault(entry.at, entry)
+                if replaced(former.identity, entry.identity):
                     first[entry.at] = entry
     if not live:
         return Ledger(live, first, _left(journal))

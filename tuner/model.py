@@ -44,7 +44,8 @@ class Setting:
 
     `target` is one object of the host once patterns are expanded; `written` is how the profile names it.
     `origin` is FILE:LINE. `required` makes `unsupported` a failure; `gate` is for the check before a job. `layer`
-    orders the files that settings come from: the higher wins.
+    orders the files that settings come from: the higher wins. `via` is the tool that a write shall go through, where
+    the knob knows several.
     """
 
     knob: str
@@ -57,6 +58,7 @@ class Setting:
     required: bool = False
     gate: str = ""
     layer: int = 0
+    via: str = ""
 
     @property
     def at(self) -> tuple[str, str]:
@@ -80,10 +82,13 @@ class Absent:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """It could not be read: `fault` says whether we (tool, rights, time-out) or the device failed."""
+    """It could not be read: `fault` says whether we (tool, rights, time-out) or the device failed.
+
+    `no getter`: the device works and nothing can ask it for this value. Only that is ever written over.
+    """
 
     why: str
-    fault: Literal["ours", "device"] = "ours"
+    fault: Literal["ours", "device", "no getter"] = "ours"
 
 
 Reading = Union[Seen, Absent, Unreadable]
@@ -93,8 +98,8 @@ Reading = Union[Seen, Absent, Unreadable]
 class Verdict:
     """A setting judged: what was read, in which state that is and why.
 
-    `next_boot` is a value, not a state; `next_boot_why` says why there is none; `next_boot_by` is the FILE:LINE that
-    decides it, where one does.
+    `remark` is what has to be said of a target that holds as wanted. `next_boot` is a value, not a state;
+    `next_boot_why` says why there is none; `next_boot_by` is the FILE:LINE that decides it, where one does.
     """
 
     setting: Setting
@@ -106,6 +111,7 @@ class Verdict:
     next_boot: Value = None
     next_boot_why: str = "not predicted"
     next_boot_by: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class Change:
     held: str = ""
     returning: bool = False
     note: str = ""
+    via: str = ""
 
     @property
     def at(self) -> tuple[str, str]:
@@ -221,6 +228,13 @@ def reading_from_plain(data: dict[str, Any]) -> Reading:
     if "seen" in data:
         return Seen(from_plain(data["seen"]))
     return Absent(data["absent"]) if "absent" in data else Unreadable(data["unreadable"], data["fault"])
+
+
+def known(found: Reading) -> Seen | None:
+    """What may be written over: a value that was seen, null where nothing can ask for it; None for anything else."""
+    if isinstance(found, Unreadable) and found.fault == "no getter":
+        return Seen(None)
+    return found if isinstance(found, Seen) else None
 
 
 def replaced(was: str, now: str) -> bool:

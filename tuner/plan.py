@@ -28,6 +28,9 @@ from tuner.model import (
     same,
     settings_id,
 )
+from tuner.model import (
+    known as known_value,
+)
 from tuner.nextboot import outlook
 from tuner.persist import Keeping, derive
 from tuner.readings import IN_IMAGE, Known, read
@@ -124,6 +127,8 @@ def _judge(
                 why = f"was there at apply{_device(ledger, setting)}: {why}"
                 return replace(verdict, state="missing", why=why), None
             return replace(verdict, why=why), None
+        case Unreadable(_, "no getter"):
+            return _judge_seen(host, verdict, None, allowed, ledger)
         case Unreadable(why, fault):
             return replace(verdict, state="missing" if fault == "device" else "unknown", why=why), None
         case Seen(value):
@@ -145,12 +150,15 @@ def _judge_seen(
         return replace(verdict, state="unknown", why="what this target takes could not be read"), None
     state = met(want, value, knob.key)
     if state != "drift":
-        return replace(verdict, state=state, why=""), None
+        waiting, remark = knob.waits(value), knob.remark(host, setting.target, value)
+        return replace(verdict, state="pending" if waiting else state, why=waiting, remark=remark), None
     settled = _without_change(host, knob, setting, want, verdict)
     if settled:
         return settled, None
     change = _change(host, knob, setting, want, value, allowed, ledger)
-    return replace(verdict, state="held" if change.held else "drift", why=change.held, note=change.note), change
+    remark = knob.remark(host, setting.target, value)
+    verdict = replace(verdict, state="held" if change.held else "drift", why=change.held, note=change.note)
+    return replace(verdict, remark=remark), change
 
 
 def _without_change(host: Host, knob: Knob, setting: Setting, want: Want, verdict: Verdict) -> Verdict | None:
@@ -193,8 +201,9 @@ def _change(
     guard = knob.guard(host, setting.target, value, Seen(entry.before) if entry else None)
     note = knob.note(seen, value, setting.target)
     return Change(
-        setting.knob, setting.target, seen, value, want, disruption, guard or allowed.refusal(disruption), note=note
-    )
+        setting.knob, setting.target, seen, value, want, disruption, guard or allowed.refusal(disruption), note=note,
+        via=setting.via,
+    )  # fmt: skip
 
 
 def give_back(
@@ -212,7 +221,7 @@ def give_back(
             continue
         knob = BY_NAME[at[0]]
         found = read(host, knob, at[1])
-        if isinstance(found, Unreadable):
+        if isinstance(found, Unreadable) and known_value(found) is None:
             left.append(f"{at[0]} {at[1]}: no longer in the profile, and cannot be read: {found.why}")
         if not isinstance(found, Seen) or knob.restored(entry.before, found.value):
             continue
@@ -265,7 +274,7 @@ def verify(host: Host, judged: Applied) -> Plan:
         except BadValue as bad:
             verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
         was, now = judged.identities.get(setting.at, ""), BY_NAME[setting.knob].identity(host, setting.target)
-        if isinstance(verdict.reading, Seen) and replaced(was, now):
+        if known_value(verdict.reading) and replaced(was, now):
             verdict = replace(verdict, state="missing", why=f"other hardware: {now}; at apply {was}")
         elif verdict.state in ("drift", "held"):
             held = setting.at in judged.held

@@ -137,7 +137,11 @@ def plan(found: Plan, host: Host, *, all_rows: bool, command: str) -> list[str]:
     rows: list[Row] = [("to change", *_change(c, verdicts.get(c.at))) for c in found.changes if not c.held]
     rows += [("held", *_change(change, verdicts.get(change.at))) for change in held]
     planned = {c.at for c in found.changes}
-    rows += [verdict_row(v) for v in found.verdicts if v.setting.at not in planned and (all_rows or v.state != "ok")]
+    rows += [
+        verdict_row(v)
+        for v in found.verdicts
+        if v.setting.at not in planned and (all_rows or v.remark or v.state != "ok")
+    ]
     lines = [head(host, found.settings_id), counted(found, planning=True), "", *table(rows)]
     lines += [f"left alone  {line}" for line in found.left]
     lines += legend(v.state for v in found.verdicts if v.state not in ("ok", "drift"))
@@ -162,7 +166,9 @@ def _change(change: Change, verdict: Verdict | None) -> Row:
     running, wanted = _running(change), want(change.want, change.knob)
     if change.returning:
         wanted = value(change.value, main_of(change.knob))
-    notes = [change.disruption if change.disruption != "none" else "", change.held, change.note]
+    via = f"via {change.via}" if change.via else ""
+    remark = verdict.remark if verdict else ""
+    notes = [change.disruption if change.disruption != "none" else "", change.held, via, change.note, remark]
     ahead = next_boot(verdict) if verdict and change.knob != "file" and not verdict.next_boot_why else ""
     return f"{change.knob} {change.target}", running, wanted, ahead, "; ".join(note for note in notes if note)
 
@@ -196,6 +202,7 @@ def ahead(found: Plan, title: str = "Next boot") -> list[str]:
 def verdict_row(found: Verdict) -> Row:
     """One verdict as a row: state, place, running value, want, why."""
     note = found.why + (" (required)" if found.setting.required and found.state == "unsupported" else "")
+    note = "; ".join(part for part in (note, found.remark) if part)
     return (
         found.state,
         f"{found.setting.knob} {found.setting.target}",
@@ -209,7 +216,9 @@ def verdict_row(found: Verdict) -> Row:
 def verify(found: Plan, host: Host, notes: list[str], *, all_rows: bool, next_boot: bool = False) -> list[str]:
     """The verdicts as people read them, worst first; with `next_boot` also what will not be as it is now."""
     shown_rows = [
-        v for v in found.verdicts if all_rows or v.state not in ("ok", "raised") or (next_boot and v.next_boot_why)
+        v
+        for v in found.verdicts
+        if all_rows or v.remark or v.state not in ("ok", "raised") or (next_boot and v.next_boot_why)
     ]
     order = list(LEGEND)
     shown_rows.sort(key=lambda v: -order.index(v.state) if v.state in order else 1)

@@ -102,13 +102,15 @@ class Run:
                 raise
             self.journal.remember(self.generation, *lines)
 
-    def write(self, at: At, before: Value, value: Value, fields: list[str] | None) -> tuple[Reading, str]:
+    def write(
+        self, at: At, before: Value, value: Value, fields: list[str] | None, via: str = ""
+    ) -> tuple[Reading, str]:
         """Intent, write, read back: what the target holds now, and why the write failed if it did."""
         knob = BY_NAME[at[0]]
         self.intend(at, before, value, fields)
         failure = ""
         try:
-            knob.write(self.host, at[1], value)
+            knob.writer(via)(self.host, at[1], value)
         except Refused as refused:
             failure = refused.why
         except (Unrecorded, ValueError) as error:
@@ -186,7 +188,7 @@ def moved_line(run: str, at: At, before: Value, after: Value) -> Line:
 def restore(run: Run, at: At, before: Value) -> None:
     """Writes `before` back unless it is there; the caller looks at the result."""
     found = read(run.host, BY_NAME[at[0]], at[1])
-    if isinstance(found, Seen) and found.value != before:
+    if isinstance(found, Seen) and not BY_NAME[at[0]].restored(before, found.value):
         after, failure = run.write(at, found.value, before, None)
         left = after.value if isinstance(after, Seen) else found.value
         done = BY_NAME[at[0]].restored(before, left)

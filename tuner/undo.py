@@ -166,6 +166,8 @@ def _out_of_reach(entry: Entry, found: Absent | Unreadable) -> Outcome:
     """A target that is gone has nothing to be given back; one that cannot be read is not restored."""
     if isinstance(found, Absent):
         return Outcome(*entry.at, entry.left, entry.left, "not ours any more", f"gone: {found.why}")
+    if found.fault == "no getter":
+        return Outcome(*entry.at, None, None, "unchanged", f"nothing of ours is in force: {found.why}")
     return Outcome(*entry.at, entry.left, entry.left, "refused", f"cannot be read: {found.why}")
 
 

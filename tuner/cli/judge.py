@@ -14,6 +14,7 @@ from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of
 from tuner.errors import Exit, TunerError, bad_input, worst
 from tuner.host import Host
 from tuner.journal import Journal
+from tuner.knobs import BY_NAME
 from tuner.ledger import Applied
 from tuner.lock import held
 from tuner.model import Plan, Unreadable, Verdict, settings_id
@@ -75,9 +76,14 @@ def _noted(host: Host) -> tuple[Applied, Plan, list[str]]:
     tree = evidence.note(host)
     applied, made = judged(host)
     said = notes(host, applied)
-    if not _open_run(host) and not off.state(host):
+    if not _open_run(host) and not off.state(host) and not _tools(applied):
         evidence.keep(host, tree, _answers(host, applied, made, said))
     return applied, made, said
+
+
+def _tools(applied: Applied) -> bool:
+    """Whether a verdict rests on more than files: looking at the files again would not tell that it still holds."""
+    return any(BY_NAME[s.knob].cost != "file" for s in applied.settings if s.knob in BY_NAME)
 
 
 def _answers(host: Host, applied: Applied, made: Plan, said: list[str]) -> dict[str, tuple[int, bytes]]:

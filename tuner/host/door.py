@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -87,9 +88,11 @@ class Host:
 
         return LiveNvml()
 
-    def command(self, argv: list[str], timeout: float) -> Ran:
+    def command(self, argv: Sequence[str], timeout: float) -> Ran:
         """What a program of the host says; it must not change anything. Nothing of it is evidence."""
-        return run(argv, timeout) if self.kind == "live" else Ran(None, "", "", f"{argv[0]}: no command runs here")
+        return (
+            run(list(argv), timeout) if self.kind == "live" else Ran(None, "", "", f"{argv[0]}: no command runs here")
+        )
 
     def outside(self, path: str) -> None:
         """Says before it is read that a file of this machine, not of the host, takes part in an answer."""

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -129,9 +129,9 @@ class RecordedHost(Host):
     @cached_property
     def nvml(self) -> Nvml:
         """As Host.nvml, out of files."""
-        return RecordedNvml(MARK, self.text, lambda path, text: self.engine.write(path, text))
+        return RecordedNvml(MARK, self.text, self.engine.write)
 
-    def command(self, argv: list[str], timeout: float) -> Ran:
+    def command(self, argv: Sequence[str], timeout: float) -> Ran:
         """As Host.command, out of files: no program runs. Unrecorded for one that was not recorded."""
         return ran(self.text(command_path(MARK, argv)))
 

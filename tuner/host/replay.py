@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.host.door import Unrecorded
@@ -26,7 +27,7 @@ def nvml_path(mark: str, address: str, name: str) -> str:
     return f"/{mark}/{NVML}/{address or SYSTEM}/{name}"
 
 
-def command_path(mark: str, argv: list[str]) -> str:
+def command_path(mark: str, argv: Sequence[str]) -> str:
     """Where the output of a command lies: its words, the program without its folder, no slash."""
     words = [posixpath.basename(argv[0]), *argv[1:]]
     return f"/{mark}/{COMMANDS}/{' '.join(words).replace('/', '%2F')}"

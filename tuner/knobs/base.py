@@ -45,6 +45,8 @@ class Knob:
     """Whether `guard` names another owner of the target, who is then also the reason why it drifted."""
     read_only: ClassVar[bool] = False
     """Judged, never written: `advice` says what the operator must do."""
+    ways: ClassVar[tuple[str, ...]] = ()
+    """The tools that a write can go through, `auto` first, where a profile may choose (`via`)."""
     cost: ClassVar[Literal["file", "socket", "tool"]] = "file"
     """What a reading costs: files through the door (cheap to read again), a socket, or a tool that is run."""
 
@@ -80,6 +82,10 @@ class Knob:
         """Makes it so. OSError or Refused when it cannot; the caller reads back either way."""
         raise NotImplementedError
 
+    def writer(self, via: str) -> Callable[[Host, str, Value], None]:
+        """`write`, through the tool that is named; '' is as if none were."""
+        return self.write
+
     def identity(self, host: Host, target: str) -> str:
         """What tells this device from another at the same place, in parts with ", " between; empty for what is none."""
         return ""
@@ -110,6 +116,14 @@ class Knob:
 
     def pending(self, host: Host, target: str, value: Value) -> str:
         """Where the running value differs: what will make it `value` without a write of ours, such as a restart."""
+        return ""
+
+    def waits(self, seen: Value) -> str:
+        """What a value that is met still waits for before it is in force; empty when it is."""
+        return ""
+
+    def remark(self, host: Host, target: str, seen: Value) -> str:
+        """What has to be said of a target that holds as wanted: a limit below it, others who set it."""
         return ""
 
     def stores(self, settings: Sequence[Setting], without: Boots) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from tuner.knobs import BY_NAME, Knob
 from tuner.model import WANT_KINDS, Setting, Value, Want, WantKind
 from tuner.profile.nodes import Node
 
-LINE = ("value", "at_least", "at_most", "one_of", "why", "source", "required", "gate", "unset")
+LINE = ("value", "at_least", "at_most", "one_of", "via", "why", "source", "required", "gate", "unset")
 GATES = ("off", "report", "enforce")
 
 
@@ -137,7 +137,7 @@ def line_of(loader: Loader, knob: Knob, target: Node, node: Node, origin: str) -
         return None
     why = _text(loader, parts.get("why"), origin) or f"set by {where}"
     source = _text(loader, parts.get("source"), origin) or f"set by {where}"
-    line.setting = replace(blank, want=want, why=why, source=source)
+    line.setting = replace(blank, want=want, why=why, source=source, via=_via(loader, knob, parts.get("via"), origin))
     return line
 
 
@@ -199,6 +199,18 @@ def _gate(loader: Loader, node: Node | None, origin: str) -> str | None:
         loader.wrong(place(origin, node), f"{node.text!r} is no gate", f"one of {', '.join(GATES)}")
         return None
     return node.text
+
+
+def _via(loader: Loader, knob: Knob, node: Node | None, origin: str) -> str:
+    if node is None:
+        return ""
+    if not knob.ways:
+        loader.wrong(place(origin, node), f"{knob.name} is written in one way only", "take via out")
+    elif node.kind != "scalar" or node.text not in knob.ways:
+        loader.wrong(
+            place(origin, node), f"via {node.text!r} is no way to {knob.name}", f"one of {', '.join(knob.ways)}"
+        )
+    return node.text or ""
 
 
 def _text(loader: Loader, node: Node | None, origin: str) -> str:

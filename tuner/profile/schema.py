@@ -94,6 +94,7 @@ def _line() -> Schema:
         "at_least": {"description": "This or more; what is larger is left alone"},
         "at_most": {"description": "This or less"},
         "one_of": {"type": "array", "minItems": 1, "description": "Any of these; the first is written"},
+        "via": {**TEXT, "description": "The tool that a write goes through, where the knob knows several"},
         "why": {**TEXT, "description": "What it is for, in a sentence"},
         "source": {**TEXT, "description": "Who says so: a public document, or a repository and path"},
         "required": {"type": "boolean", "description": "A host that lacks the target fails"},
