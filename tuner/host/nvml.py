@@ -19,13 +19,14 @@ GETS = {
     "persistence": "enabled or disabled",
     "clocks": "{graphics, sm, memory}: MHz now",
     "max_clocks": "{graphics, sm, memory}: highest MHz",
-    "supported_clocks": "{memory MHz: [graphics MHz, highest first]}",
+    "supported_clocks": "{memory MHz, as text: [graphics MHz, highest first]}",
     "power": "{limit, enforced, min, max, default}: mW",
     "ecc": "{current, pending}: enabled or disabled",
     "mig": "{current, pending}: enabled or disabled",
     "compute_mode": "default, exclusive_process or prohibited",
     "event_reasons": "bit mask of what holds the clocks down now",
-    "fabric": "{state, status, health}: state is not_supported, not_started, in_progress or completed",
+    "fabric": "{state, status, health}: state is not_supported, not_started, in_progress or completed; status, once it "
+    "is completed, SUCCESS or the name of an error; health, from newer drivers, healthy, unhealthy or limited",
     "nvlinks": "[active, inactive or null for each link that the GPU has]",
     "remapped_rows": "{correctable, uncorrectable: counts; pending, failure: true or false}",
 }
