@@ -298,6 +298,163 @@ def test_nothing_is_written_through_it(door: RecordingHost, tmp_path: Path) -> N
     assert tree(tmp_path) == before
 
 
+# --- commands and NVML ----------------------------------------------------------------------------------------------
+
+
+def tool(where: Path, text: str) -> str:
+    """A program called nvidia-smi that runs these shell lines."""
+    path = where / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def copied(entries: dict[str, Entry], where: Path) -> Host:
+    """The recorded host that these entries make."""
+    about = Entry("file", 0o644, b"name: small\nkernel: 6.8.0\n")
+    file = where / "door.host"
+    file.write_text(manifest.render({**entries, "/.tuner-host/host.yaml": about}), encoding="utf-8")
+    return replayed(file)
+
+
+def test_a_command_is_kept_and_answers_the_same(door: RecordingHost, tmp_path: Path) -> None:
+    ran = door.command([tool(tmp_path, "echo one; echo; printf two; exit 3"), "topo", "-m"], 5)
+    assert (ran.code, ran.out) == (3, "one\n\ntwo")
+    assert door.manifest()["/.tuner-host/cmd/nvidia-smi topo -m"].data == b"exit 3\none\n\ntwo"
+    again = copied(door.manifest(), tmp_path).command(["nvidia-smi", "topo", "-m"], 5)
+    assert (again.code, again.out) == (ran.code, ran.out)
+
+
+@pytest.mark.parametrize(("text", "number"), [("sleep 60", errno.ETIMEDOUT), (None, errno.ENOENT)])
+def test_a_command_that_hangs_or_is_missing_does_so_again(
+    door: RecordingHost, tmp_path: Path, text: str | None, number: int
+) -> None:
+    program = tool(tmp_path, text) if text else str(tmp_path / "none" / "nvidia-smi")
+    assert door.command([program, "-L"], 0.5).code is None
+    with pytest.raises(OSError) as caught:
+        copied(door.manifest(), tmp_path).command(["nvidia-smi", "-L"], 5)
+    assert caught.value.errno == number
+
+
+def test_what_a_recorded_command_cannot_be_stays_out(door: RecordingHost, tmp_path: Path) -> None:
+    """Too long for a name, two lines in a word, or more than a manifest keeps: the copy does not know it."""
+    program = tool(tmp_path, "head -c 400000 /dev/zero | tr '\\0' x")
+    for argv in ([program, "x" * 300], [program, "one\ntwo"], [program, "-q"]):
+        assert len(door.command(argv, 5).out) == 400000
+    assert [path for path in door.manifest() if path.startswith("/.tuner-host/")] == []
+    assert list(door.left_out) == ["/.tuner-host/cmd/nvidia-smi -q"]
+
+
+def test_a_capture_carries_what_the_tools_said(copy_host: Callable[..., Path], tmp_path: Path) -> None:
+    """Scrubbed, it still gives the same topology, and a tool's own list of serials goes under the same stand-ins."""
+    root = copy_host("mi300x-cx7")
+    gpus = [gpu.pci for gpu in inventory(open_host(str(root))).gpus]
+    topo = "rocm_smi_01_showtopo_mi300_warning_first.txt"
+    said = {
+        "rocm-smi --showbus": "".join(f"GPU[{at}]\t\t: PCI Bus: {gpu}\n" for at, gpu in enumerate(gpus)),
+        "rocm-smi --showtopo": (Path(__file__).parent / "probes" / "outputs" / topo).read_text(),
+    }
+    said["rocm-smi --showbus"] += f"GPU[0]\t\t: Unique ID: 0x{SERIAL}\n"
+    (root / ".tuner-host/cmd").mkdir()
+    for words, text in said.items():
+        (root / f".tuner-host/cmd/{words}").write_text(f"exit 0\n{text}")
+    before = inventory(open_host(str(root)))
+    _, text = call(root, tmp_path / "c.host")
+    host = replayed(tmp_path / "c.host")
+    after = inventory(host)
+    assert len(after.topologies[0].links) == 28
+    assert (after.topologies, after.disagreements) == (before.topologies, before.disagreements)
+    assert SERIAL not in text
+    assert f"0x{after.gpus[0].serial}\n" in host.command(["rocm-smi", "--showbus"], 5).out
+
+
+GPU = "0000:1b:00.0"
+ANSWERS = {"power": '{"limit": 700000, "enforced": 650000}', "uuid": f'"GPU-{UUID}"', "mig": "error NOT_SUPPORTED",
+           "ecc": "error GPU_IS_LOST", "name": "null"}  # fmt: skip
+
+
+def test_answers_and_errors_of_nvml_are_kept(tmp_path: Path) -> None:
+    entries = {
+        f"/.tuner-host/nvml/{GPU}/{name}": Entry("file", 0o644, f"{text}\n".encode()) for name, text in ANSWERS.items()
+    }
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    inner = copied(entries, tmp_path / "one")
+    door = RecordingHost(inner)
+    for name in ANSWERS:
+        assert asked(door, name) == asked(inner, name)
+    other = copied(door.manifest(), tmp_path / "two")
+    assert [asked(other, name) for name in ANSWERS] == [asked(inner, name) for name in ANSWERS]
+    assert asked(other, "power") == {"limit": 700000, "enforced": 650000}
+    assert asked(other, "ecc") == errno.ENODEV
+    assert asked(other, "mig") == errno.ENOTSUP
+    with pytest.raises(OSError, match="Read-only"):
+        door.nvml.set(GPU, "power", 1)
+
+
+def asked(host: Host, name: str) -> object:
+    """The answer of NVML, or its errno."""
+    try:
+        return host.nvml.get(GPU, name)
+    except OSError as error:
+        return error.errno
+
+
+def test_a_host_without_nvml_has_none_in_its_copy_either(tmp_path: Path) -> None:
+    """An image, whose NVML cannot even be opened."""
+    (tmp_path / "etc").mkdir()
+    door = RecordingHost(Host(str(tmp_path), "image", "x", ""))
+    assert asked(door, "power") == errno.ENOSYS
+    (tmp_path / "copy").mkdir()
+    assert asked(copied(door.manifest(), tmp_path / "copy"), "power") == errno.ENOSYS
+
+
+BOARD = "1652922012345"
+ASIC = "C0FFEE5EB0A7F00D"
+
+
+def test_serials_and_uuids_of_gpus_have_one_stand_in_everywhere() -> None:
+    """NVML, files of the driver and outputs of tools name a GPU by one UUID and one serial; so does the copy."""
+    cmd, nvml = "/.tuner-host/cmd", f"/.tuner-host/nvml/{GPU}"
+    texts = {
+        f"{nvml}/uuid": f'"GPU-{UUID}"\n',
+        f"{nvml}/serial": f'"{BOARD}"\n',
+        f"{nvml}/ecc": "error NOT_SUPPORTED\n",
+        f"/proc/driver/nvidia/gpus/{GPU}/information": f"Model: \t\t x\nGPU UUID: \t GPU-{UUID}\n",
+        f"{cmd}/nvidia-smi -q": f"exit 0\nHost: node-17\n  Serial Number  : {BOARD}\n  GPU UUID : GPU-{UUID.upper()}\n",
+        f"{cmd}/nvidia-smi -q -i GPU-{UUID}": f"exit 0\nMIG-{UUID}\n{MAC}\n00000000:1B:00.0 550.90.07\n",
+        f"{cmd}/nvidia-smi --query-gpu=index,serial --format=csv,noheader": f"exit 0\n0, {BOARD}\n1, [N/A]\n",
+        f"{cmd}/amd-smi static --json": f'exit 0\n[{{"asic_serial": "0x{ASIC}", "product_serial": "N/A"}}]\n',
+        f"{cmd}/rocm-smi --showuniqueid": f"exit 0\nGPU[0]\t\t: Unique ID: 0x{ASIC.lower()}\n",
+        "/sys/devices/x/unique_id": f"{ASIC.lower()}\n",
+    }
+    scrubber = Scrubber("node-17")
+    made = scrubber.scrub({path: Entry("file", 0o644, text.encode()) for path, text in texts.items()})
+    whole = "\n".join(f"{path}\n{entry.data.decode()}" for path, entry in made.items())
+    assert [w for w in (UUID, BOARD, ASIC, MAC, "node-17") if w.lower() in whole.lower()] == []
+    assert scrubber.counts() == {"host name": 1, "mac": 1, "serial": 2, "uuid": 1}
+    said = {path.rpartition("/")[2]: entry.data.decode() for path, entry in made.items()}
+    uuid, serial, chip = said["uuid"].strip('"\n')[4:], said["serial"].strip('"\n'), said["unique_id"].strip()
+    assert len(uuid) == len(UUID)
+    assert len(serial) == len(BOARD)
+    assert sum(text.lower().count(uuid) for text in said.values()) == 4
+    assert f"nvidia-smi -q -i GPU-{uuid}" in said
+    assert sum(text.count(serial) for text in said.values()) == 3
+    assert sum(text.lower().count(chip) for text in said.values()) == 3
+    assert said["ecc"] == "error NOT_SUPPORTED\n"
+    assert "00000000:1B:00.0 550.90.07\n" in said[f"nvidia-smi -q -i GPU-{uuid}"]
+    assert said["nvidia-smi --query-gpu=index,serial --format=csv,noheader"].endswith("\n1, [N/A]\n")
+
+
+@pytest.mark.parametrize("text", [
+    "Serial Number : N/A", '"product_serial": "N/A"', "Serial Number: Unknown", "Serial: 0", "Serial Number :",
+])  # fmt: skip
+def test_no_serial_is_no_serial(text: str) -> None:
+    path = "/.tuner-host/cmd/nvidia-smi -q"
+    made = Scrubber("x").scrub({path: Entry("file", 0o644, text.encode())})
+    assert made[path].data.decode() == text
+
+
 # --- stand-ins ------------------------------------------------------------------------------------------------------
 
 

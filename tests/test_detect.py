@@ -11,6 +11,7 @@ import argparse
 import functools
 import io
 import sys
+import time
 from collections.abc import Callable
 from errno import EINVAL
 from pathlib import Path
@@ -25,7 +26,7 @@ from tuner.cli import inventory as verbs
 from tuner.detect import inventory
 from tuner.errors import Exit
 from tuner.hardware import Inventory
-from tuner.host import manifest, open_host
+from tuner.host import Host, manifest, open_host
 from tuner.host.manifest import Entry
 from tuner.sim import store
 
@@ -420,3 +421,221 @@ def test_a_terminal_without_unicode_gets_a_plain_tree(
     _, _, lines = call(copy_host("mi300x-cx7"))
     assert all(line.isascii() for line in lines)
     assert "  |- 0000:20:03.1 > 0000:23:00.0" in lines
+
+
+# --- what the tools say ---------------------------------------------------------------------------------------------
+
+OUTPUTS = Path(__file__).parent / "probes" / "outputs"
+LIST = "nvidia-smi --query-gpu=index,pci.bus_id --format=csv,noheader"
+MATRIX = "nvidia-smi topo -m"
+ORDER = "0, 00000000:9B:00.0\n1, 00000000:1B:00.0\n"
+"""The tool counts from the other end than PCI does."""
+HEAD = "\t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+ROWS = "GPU0\t X \tNV18\tPIX\tSYS\t48-95\t1\t\tN/A\nGPU1\tNV18\t X \tSYS\tPIX\t0-47\t0\t\tN/A\n"
+LEGEND = "NIC0\tPIX\tSYS\t X \tSYS\nNIC1\tSYS\tPIX\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n"
+BUS = "rocm-smi --showbus"
+TOPO = "rocm-smi --showtopo"
+
+
+def nvidia(where: Path, said: dict[str, str]) -> Path:
+    """Two H100, each behind one root port with a ConnectX-7, and what the tools said; mlx5_0 is on the other socket."""
+    tree = Tree()
+    for bus, number in (("1", 1), ("9", 0)):
+        port = f"pci0000:{bus}0/0000:{bus}0:01.0"
+        tree.pci(port, "8086 352a", "060400", "pcieport")
+        gpu(tree, f"{port}/0000:{bus}b:00.0", "10de 2330")
+        nic(tree, f"{port}/0000:{bus}c:00.0", f"rail{number}", f"mlx5_{number}")
+    routes(tree)
+    for words, text in said.items():
+        tree[f"/.tuner-host/cmd/{words}"] = Entry("file", 0o644, answer(text).encode())
+    return root_of(tree, where)
+
+
+def tell(root: Path, said: dict[str, str]) -> None:
+    """What commands of a copied host answer."""
+    (root / ".tuner-host/cmd").mkdir()
+    for words, text in said.items():
+        (root / ".tuner-host/cmd" / words).write_text(answer(text), encoding="utf-8")
+
+
+def answer(text: str) -> str:
+    """As it is recorded; `9|text` is exit code 9."""
+    code, out = text.split("|", 1) if text[:2].strip("0123456789") == "|" else ("0", text)
+    return f"exit {code}\n{out}"
+
+
+def ties(rows: list[dict[str, str]]) -> list[str]:
+    return sorted(" ".join(part[5:7] if part.startswith("0000:") else part for part in row.values()) for row in rows)
+
+
+def test_a_matrix_that_agrees_is_joined_by_address(tmp_path: Path) -> None:
+    code, document, lines = call(nvidia(tmp_path, {LIST: ORDER, MATRIX: HEAD + ROWS + LEGEND}))
+    (told,) = document["topology"]
+    assert (told["tool"], told["why"]) == (MATRIX, None)
+    assert ties(told["links"]) == ["1b 1c PIX", "1b 9c SYS", "9b 1b NV18", "9b 1c SYS", "9b 9c PIX"]
+    assert ties(told["nearest"]) == ["1b 1c PIX", "9b 9c PIX"]
+    assert {(r["gpu"][5:7], (r["nic"] or "")[5:7]) for r in document["rails"]} == {("1b", "1c"), ("9b", "9c")}
+    assert document["disagreements"] == []
+    assert code == Exit.OK
+    assert lines[lines.index("Topology") + 2].split() == [*MATRIX.split(), "1", "x", "NV18", "2", "x", "PIX"]
+
+
+@pytest.mark.parametrize(("change", "wanted"), [
+    ((LIST, "0, 00000000:1B:00.0\n1, 00000000:9B:00.0\n"), [
+        "nvidia-smi: 0000:1b:00.0 is on NUMA node 1, by PCI on 0",
+        "nvidia-smi: 0000:9b:00.0 is on NUMA node 0, by PCI on 1",
+        "nvidia-smi: nearest to 0000:1b:00.0 is 0000:9c:00.0 (PIX), by PCI 0000:1c:00.0 (switch)",
+        "nvidia-smi: nearest to 0000:9b:00.0 is 0000:1c:00.0 (PIX), by PCI 0000:9c:00.0 (switch)",
+    ]),
+    ((MATRIX, (HEAD + ROWS + LEGEND).replace("mlx5_1", "mlx5_x").replace("mlx5_0", "mlx5_1").replace("_x", "_0")), [
+        "nvidia-smi: nearest to 0000:1b:00.0 is 0000:9c:00.0 (PIX), by PCI 0000:1c:00.0 (switch)",
+        "nvidia-smi: nearest to 0000:9b:00.0 is 0000:1c:00.0 (PIX), by PCI 0000:9c:00.0 (switch)",
+    ]),
+    ((MATRIX, (HEAD + ROWS + LEGEND).replace("48-95\t1", "48-95\t0")), [
+        "nvidia-smi: 0000:9b:00.0 is on NUMA node 0, by PCI on 1",
+    ]),
+    ((MATRIX, (HEAD + ROWS + LEGEND).replace("NV18", "SYS")), [
+        "nvidia-smi: shows no NVLink between any of 2 x H100 SXM5",
+    ]),
+    ((LIST, "0, 00000000:9B:00.0\n"), ["nvidia-smi: does not show 0000:1b:00.0, which PCI has"]),
+    ((LIST, ORDER + "2, 00000000:BB:00.0\n"), ["nvidia-smi: shows 0000:bb:00.0, which PCI has not"]),
+])  # fmt: skip
+def test_each_disagreement_is_a_line_and_no_failure(tmp_path: Path, change: tuple[str, str], wanted: list[str]) -> None:
+    said = {LIST: ORDER, MATRIX: HEAD + ROWS + LEGEND, change[0]: change[1]}
+    code, document, lines = call(nvidia(tmp_path, said))
+    assert document["disagreements"] == wanted
+    assert code == Exit.OK
+    assert [line for line in lines if line.startswith("Not as PCI has it: ")] == [
+        f"Not as PCI has it: {line}" for line in wanted
+    ]
+
+
+@pytest.mark.parametrize("affinity", ["", "N/A"])
+def test_a_node_that_the_tool_does_not_know_is_no_disagreement(tmp_path: Path, affinity: str) -> None:
+    said = {LIST: ORDER, MATRIX: (HEAD + ROWS + LEGEND).replace("48-95\t1", f"48-95\t{affinity}")}
+    assert call(nvidia(tmp_path, said))[1]["disagreements"] == []
+
+
+@pytest.mark.parametrize(("said", "why"), [
+    ({}, "not recorded"),
+    ({LIST: ORDER}, "not recorded"),
+    ({LIST: "9|NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"}, "driver"),
+    ({LIST: ORDER, MATRIX: "The -i command line argument must be used in conjunction with -n or -p.\n"}, "usage error"),
+    ({LIST: ORDER, MATRIX: ""}, "no output"),
+    ({LIST: ORDER, MATRIX: "\x00\x1b[4mbla\n{[\n"}, "no matrix"),
+    ({LIST: "bla\n", MATRIX: HEAD + ROWS + LEGEND}, "no GPU"),
+])  # fmt: skip
+def test_a_tool_without_an_answer_is_one_line(tmp_path: Path, said: dict[str, str], why: str) -> None:
+    code, document, lines = call(nvidia(tmp_path, said))
+    (told,) = document["topology"]
+    assert (told["links"], told["nearest"], document["disagreements"]) == ([], [], [])
+    assert why in told["why"]
+    assert "\n" not in told["why"]
+    assert sum(told["why"] in line for line in lines) == 1
+    assert code == Exit.OK
+    assert len(document["rails"]) == 2
+
+
+@pytest.mark.parametrize(("text", "links", "nearest"), [
+    (HEAD + ROWS, ["9b 1b NV18"], []),
+    (HEAD + ROWS[:-20] + "\n", ["9b 1b NV18"], []),
+    (HEAD + ROWS.partition("\n")[0] + "\nGPU1\tNV1", ["9b 1b NV18"], []),
+    (HEAD + ROWS.partition("\n")[0] + "\n" + LEGEND, ["9b 1b NV18", "9b 1c SYS", "9b 9c PIX"], ["9b 9c PIX"]),
+    ((HEAD + ROWS + LEGEND).partition("  NIC1")[0], ["1b 9c SYS", "9b 1b NV18", "9b 9c PIX"], ["9b 9c PIX"]),
+])  # fmt: skip
+def test_a_matrix_that_is_cut_is_used_as_far_as_it_goes(
+    tmp_path: Path, text: str, links: list[str], nearest: list[str]
+) -> None:
+    """No NIC without its name; and what is nearest among some of them is not what is nearest."""
+    _, document, _ = call(nvidia(tmp_path, {LIST: ORDER, MATRIX: text}))
+    (told,) = document["topology"]
+    assert "not whole" in told["why"]
+    assert ties(told["links"]) == links
+    assert ties(told["nearest"]) == nearest
+
+
+def test_gpus_of_amd_are_joined_by_address_too(copy_host: Callable[..., Path]) -> None:
+    root = copy_host("mi300x-cx7")
+    buses = "".join(f"GPU[{number}]\t\t: PCI Bus: {place.upper()}\n" for number, place in enumerate(GPUS))
+    tell(root, {BUS: buses, TOPO: (OUTPUTS / "rocm_smi_01_showtopo_mi300_warning_first.txt").read_text()})
+    code, document, lines = call(root)
+    (told,) = document["topology"]
+    assert (told["tool"], told["why"], told["nearest"]) == (TOPO, None, [])
+    assert {row["link"] for row in told["links"]} == {"XGMI"}
+    assert {frozenset((row["a"], row["b"])) for row in told["links"]} == {
+        frozenset((a, b)) for a in GPUS for b in GPUS if a != b
+    }
+    assert len(told["links"]) == 28
+    assert document["disagreements"] == []
+    assert code == Exit.OK
+    assert any(line.split()[:5] == [*TOPO.split(), "28", "x", "XGMI"] for line in lines)
+
+
+def test_the_index_of_rocm_smi_is_not_that_of_pci(copy_host: Callable[..., Path]) -> None:
+    """Its GPU 0 is the last one here: its NUMA nodes belong to the other socket (ROCm/amdgpu#62)."""
+    root = copy_host("mi300x-cx7")
+    buses = "".join(f"GPU[{number}]\t\t: PCI Bus: {place}\n" for number, place in enumerate(reversed(GPUS)))
+    tell(root, {BUS: buses, TOPO: (OUTPUTS / "rocm_smi_01_showtopo_mi300_warning_first.txt").read_text()})
+    _, document, _ = call(root)
+    assert document["disagreements"] == [
+        f"rocm-smi: {place} is on NUMA node {int(at < 4)}, by PCI on {int(at >= 4)}" for at, place in enumerate(GPUS)
+    ]
+
+
+def test_partitions_are_the_gpu_that_they_are_of(copy_host: Callable[..., Path]) -> None:
+    root = copy_host("mi300x-cx7", "cpx")
+    every = [f"{place[:-1]}{part}" for place in GPUS for part in range(8)]
+    tell(root, {BUS: "".join(f"GPU[{number}]\t\t: PCI Bus: {place}\n" for number, place in enumerate(every))})
+    assert call(root)[1]["disagreements"] == []
+
+
+def test_a_lost_gpu_is_missing_from_pci_alone(copy_host: Callable[..., Path]) -> None:
+    root = copy_host("mi300x-cx7", "gpu-lost")
+    tell(root, {BUS: "".join(f"GPU[{number}]\t\t: PCI Bus: {place}\n" for number, place in enumerate(GPUS))})
+    _, document, _ = call(root)
+    assert document["disagreements"] == ["rocm-smi: shows 0000:c7:00.0, which PCI has not"]
+
+
+def live(root: Path, tools: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Inventory:
+    """The tree as a live host, with a program nvidia-smi of these shell lines."""
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    (tools / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    return inventory(Host(str(root), "live", "small", "6.8.0"))
+
+
+def test_a_live_tool_is_run_where_its_driver_has_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = f"case $1 in topo) printf '{HEAD}{ROWS}{LEGEND}'; exit 3;; *) printf '{ORDER}';; esac"
+    seen = live(nvidia(tmp_path, {}), tmp_path / "bin", script, monkeypatch)
+    assert [(t.tool, len(t.nearest), t.why) for t in seen.topologies] == [(MATRIX, 2, None)]
+
+
+@pytest.mark.parametrize("ids", ["1002 74a1", "10de 2330"])
+def test_no_tool_is_run_without_such_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: str) -> None:
+    """A GPU of another maker; one that vfio-pci has, for a guest."""
+    tree = Tree()
+    place = "pci0000:00/0000:01:00.0"
+    tree.pci(place, f"{ids} {ids}", "030200", "vfio-pci" if ids.startswith("10de") else "amdgpu-other")
+    routes(tree)
+    seen = live(root_of(tree, tmp_path), tmp_path / "bin", f"touch {tmp_path}/ran", monkeypatch)
+    assert len(seen.gpus) == 1
+    assert seen.topologies == ()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_tool_that_is_not_installed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = nvidia(tmp_path, {})
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    (told,) = inventory(Host(str(root), "live", "small", "6.8.0")).topologies
+    assert told.why == "nvidia-smi cannot be started: No such file or directory"
+
+
+def test_a_tool_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """leptonai/gpud#117: killed after 10 s, and not asked a second thing; the rest comes out."""
+    start = time.monotonic()
+    seen = live(nvidia(tmp_path, {}), tmp_path / "bin", "trap '' TERM; sleep 60", monkeypatch)
+    assert time.monotonic() - start < 18
+    (told,) = seen.topologies
+    assert told.why == "nvidia-smi did not end within 10 s and was killed"
+    assert (len(seen.gpus), len(seen.rails)) == (2, 2)

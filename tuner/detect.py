@@ -17,6 +17,7 @@ from tuner.hardware import Bridge, Function, Gpu, Inventory, Link, Looker, Nic, 
 from tuner.host import Host
 from tuner.pci import DEVICES, INFINIBAND, PciDevice
 from tuner.pci_names import VIRTUAL, name_of
+from tuner.probes import topology
 
 AMD, NVIDIA = "1002", "10de"
 DISPLAY, ACCELERATOR, BRIDGE = 0x03, 0x12, 0x0604
@@ -45,17 +46,21 @@ def inventory(host: Host) -> Inventory:
     nics = _nics(looker, [f for f in found if f.is_nic], routed)
     places = {f.address: f for f in found}
     shown = [places[pci] for pci in (*(gpu.pci for gpu in gpus), *(nic.pci for nic in nics))]
+    rail = rails(gpus, nics, {address: f.above for address, f in places.items()})
+    told, disagreements = topology.compare(host, gpus, candidates(nics), rail)
     return Inventory(
         gpus,
         nics,
         tuple(f for f in found if f.pci_class >> 16 == DISPLAY and not is_gpu(f)),
         tuple(_bridges(shown, places)),
         tuple(_nodes(looker)),
-        rails(gpus, nics, {address: f.above for address, f in places.items()}),
+        rail,
         tuple((f.address, f.above) for f in found),
         routed is not None,
         names is not None,
         tuple(sorted(looker.unread.items())),
+        told,
+        disagreements,
     )
 
 

@@ -111,8 +111,30 @@ class Rail:
 
 
 @dataclass(frozen=True)
+class Tie:
+    """How a tool says that two devices are joined, in its own word: NV18, PIX, SYS, XGMI. `a` is always a GPU."""
+
+    a: str
+    b: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """What a vendor's tool says of all GPUs of its maker; `why` there is nothing, or not all, of it."""
+
+    tool: str
+    links: tuple[Tie, ...] = ()
+    nearest: tuple[Tie, ...] = ()
+    why: str | None = None
+
+
+@dataclass(frozen=True)
 class Inventory:
-    """All of it; `listed` is false where not even the PCI devices could be listed."""
+    """All of it; `listed` is false where not even the PCI devices could be listed.
+
+    `disagreements` are lines, each saying where a tool says something else than PCI.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()
@@ -124,6 +146,8 @@ class Inventory:
     routes_known: bool = True
     listed: bool = True
     unread: tuple[tuple[str, str], ...] = ()
+    topologies: tuple[Topology, ...] = ()
+    disagreements: tuple[str, ...] = ()
 
 
 class Looker:

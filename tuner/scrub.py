@@ -12,6 +12,8 @@ import re
 from dataclasses import replace
 
 from tuner.host.manifest import Entry
+from tuner.host.recorded import MARK
+from tuner.host.replay import COMMANDS, NVML
 
 NAME = "captured"
 """What the host is called afterwards."""
@@ -30,8 +32,17 @@ KEPT_NAMES = frozenset({"", "localhost", "(none)", "captured"})
 ENVIRONMENT = ("NCCL_", "RCCL_", "UCX_", "HSA_", "HIP_")
 """Variables that stay readable."""
 
+ASKED = (f"/{MARK}/{COMMANDS}/", f"/{MARK}/{NVML}/")
+"""Where it is kept what programs and NVML said."""
+
 UUID = re.compile(r"(?<![\w-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])")
-PREFIXED = re.compile(r"(?<=GPU-|MIG-)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![\w-])")
+PREFIXED = re.compile(r"(?<=GPU-|MIG-)[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])")
+LABELLED = re.compile(
+    r"(?i)(?<![a-z])(?:serial(?:[ _]?(?:number|no))?|unique[ _]id|fru[ _]id|gpu pdi)\"?[ \t]*:[ \t]*\"?(?:0x)?"
+    r"((?=[a-z-]*[0-9])[0-9a-z][\w-]{5,})"
+)
+"""A serial number in what a tool prints: `Serial Number : 16529`, `"asic_serial": "0x01AB"`."""
+COLUMNS = re.compile(r"--query-\S+?=(\S+)")
 FASTOPEN = re.compile(r"(?<![\w-])[0-9a-f]{8}(?:-[0-9a-f]{8}){3}(?![\w-])")
 LONG = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-f]{40}|[0-9a-f]{32})(?![0-9a-zA-Z])")
 WORLD_WIDE = re.compile(r"(?<=eui\.|naa\.)[0-9a-f]{16,32}")
@@ -78,14 +89,17 @@ class Scrubber:
         for path, entry in entries.items():
             if path in HOST_FILES:
                 self._learn_name(entry)
-            if posixpath.basename(path) in SERIALS and entry.kind == "file":
-                self._learn_serial(entry)
+            if path.startswith(ASKED):
+                self._learn_told(path, entry.data.decode("utf-8", "replace"))
+            elif posixpath.basename(path) in SERIALS and entry.kind == "file":
+                self._learn_serial(entry.data.decode("utf-8", "replace").strip())
         self._name = self._pattern()
         return {self.path(path): self._entry(path, entry) for path, entry in entries.items()}
 
     def path(self, path: str) -> str:
         """A path, each of its parts scrubbed."""
-        return "/".join(self._part(part, kernel=path.startswith(("/proc/", "/sys/"))) for part in path.split("/"))
+        own = path.startswith(("/proc/", "/sys/", *ASKED))
+        return "/".join(self._part(part, kernel=own) for part in path.split("/"))
 
     def text(self, text: str) -> str:
         """Any text."""
@@ -147,7 +161,7 @@ class Scrubber:
     def _part(self, name: str, *, kernel: bool) -> str:
         """A part of a path: kernel files do not have the host's own name in theirs."""
         name = IN_NAME.sub(lambda m: self._stand_in("mac", m.group()), name)
-        for pattern, kind in ((UUID, "uuid"), (LONG, "serial"), (MAC, "mac")):
+        for pattern, kind in ((UUID, "uuid"), (PREFIXED, "uuid"), (LONG, "serial"), (MAC, "mac")):
             name = pattern.sub(lambda m, kind=kind: self._stand_in(kind, m.group()), name)  # type: ignore[misc]
         name = IPV4.sub(lambda m: self._address(m.group()), name)
         if kernel:
@@ -161,8 +175,20 @@ class Scrubber:
         if name not in KEPT_NAMES:
             self._names |= {name, name.partition(".")[0]} - KEPT_NAMES
 
-    def _learn_serial(self, entry: Entry) -> None:
-        value = entry.data.decode("utf-8", "replace").strip()
+    def _learn_told(self, path: str, text: str) -> None:
+        """Serials in what programs and NVML said; UUIDs are known by their shape."""
+        for found in LABELLED.finditer(text):
+            self._learn_serial(found.group(1))
+        if posixpath.basename(path) == "serial" and text.startswith('"'):
+            self._learn_serial(text.strip().strip('"'))
+        asked = COLUMNS.search(path)
+        head = asked.group(1).split(",") if asked else []
+        for place in (at for at, column in enumerate(head) if column in ("serial", "gpu_serial")):
+            for cells in (line.split(", ") for line in text.splitlines()):
+                value = cells[place].strip() if len(cells) == len(head) else ""
+                self._learn_serial(value if re.fullmatch(r"\w*[0-9]\w*", value) else "")
+
+    def _learn_serial(self, value: str) -> None:
         if len(value) >= 6 and len(set(value)) > 2 and "\n" not in value:
             self._literals[value] = self._stand_in("serial", value)
 

@@ -14,7 +14,7 @@ from tuner import detect as detecting
 from tuner import documents, render
 from tuner.cli.common import Answer, open_root
 from tuner.errors import Exit, TunerError
-from tuner.hardware import Inventory, Nic
+from tuner.hardware import Inventory, Nic, Topology
 from tuner.host import Host, Unrecorded
 from tuner.pci_names import name_of
 from tuner.profile import load_profile
@@ -70,9 +70,16 @@ def _document(host: Host, found: Inventory, profiles: list[dict[str, Any]]) -> d
         "numa": [asdict(node) for node in found.nodes],
         "displays": displays,
         "default_route_known": found.routes_known,
+        "topology": [_topology(one) for one in found.topologies],
+        "disagreements": list(found.disagreements),
         "profiles": profiles,
         "unread": [{"path": path, "why": why} for path, why in found.unread],
     }
+
+
+def _topology(told: Topology) -> dict[str, Any]:
+    nearest = [{"gpu": tie.a, "nic": tie.b, "link": tie.link} for tie in told.nearest]
+    return {"tool": told.tool, "links": [asdict(tie) for tie in told.links], "nearest": nearest, "why": told.why}
 
 
 def _lines(host: Host, found: Inventory, profiles: list[dict[str, Any]]) -> list[str]:
@@ -82,11 +89,14 @@ def _lines(host: Host, found: Inventory, profiles: list[dict[str, Any]]) -> list
         ("NICs", _nic_rows(found)),
         ("Rails", _rail_rows(found)),
         ("NUMA", _node_rows(found)),
+        ("Topology", _topology_rows(found)),
     ):
         if len(rows) > 1:
             lines += ["", title, *render.table(rows, group=False)]
     if found.rails and not found.routes_known:
         lines += ["", "Which NIC has the default route is unknown: none was left out as a rail"]
+    if found.disagreements:
+        lines += ["", *(f"Not as PCI has it: {line}" for line in found.disagreements)]
     drawn = list(_tree(found))
     lines += ["", "PCI", *drawn] if drawn else []
     lines += ["", "Profiles", *render.table(_profile_rows(profiles), group=False)]
@@ -152,6 +162,21 @@ def _node_rows(found: Inventory) -> list[render.Row]:
         counts = [str(sum(one.numa == node.node for one in kind)) for kind in (found.gpus, found.nics)]
         rows.append((str(node.node), _text(node.cpus), memory, *counts))
     return rows
+
+
+def _topology_rows(found: Inventory) -> list[render.Row]:
+    """`28 x NV18` between GPUs, `8 x PIX` to the nearest NIC, or why there is nothing."""
+    rows: list[render.Row] = [("tool", "between GPUs", "to the nearest NIC", "")]
+    gpus = {gpu.pci for gpu in found.gpus}
+    for told in found.topologies:
+        between = [tie.link for tie in told.links if tie.b in gpus]
+        near = list({tie.a: tie.link for tie in told.nearest}.values())
+        rows.append((told.tool, _counted(between), _counted(near), told.why or ""))
+    return rows
+
+
+def _counted(words: list[str]) -> str:
+    return ", ".join(f"{words.count(word)} x {word}" for word in dict.fromkeys(words)) or "-"
 
 
 def _profile_rows(profiles: list[dict[str, Any]]) -> list[render.Row]:

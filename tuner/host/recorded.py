@@ -133,7 +133,13 @@ class RecordedHost(Host):
 
     def command(self, argv: Sequence[str], timeout: float) -> Ran:
         """As Host.command, out of files: no program runs. Unrecorded for one that was not recorded."""
-        return ran(self.text(command_path(MARK, argv)))
+        path = command_path(MARK, argv)
+        try:
+            return ran(self.text(path))
+        except FileNotFoundError:
+            if self._known_absent(path):
+                raise
+            raise Unrecorded(path) from None
 
     def write(self, path: str, text: str) -> None:
         """Below /proc and /sys the host's own rules decide what a write does."""

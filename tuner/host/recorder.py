@@ -1,4 +1,4 @@
-"""A door that notes what goes through it: every read, listing, link and stat with its result or its errno.
+"""A door that notes what goes through it: every read, listing, link, stat, command and answer of NVML, or its errno.
 
 What it noted is a manifest (tuner.host.manifest): links are kept where they were met, files where they really are, so
 that a tree made of it walks the same way. It never writes.
@@ -12,18 +12,29 @@ import os
 import posixpath
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
 from tuner.host.door import Host, Unrecorded
 from tuner.host.manifest import Entry, of
+from tuner.host.nvml import Nvml
 from tuner.host.recorded import MARK, OWN
+from tuner.host.replay import FAILED, command_path, nvml_path, shown
+from tuner.host.shell import Ran
 from tuner.host.tree import LINKS, fault, members
+
+PREFIX = "NVML: "
+"""How an error of NVML begins: tuner.host.nvml.fault."""
 
 LARGEST = 256 * 1024
 """Largest file that is kept, in bytes."""
 
 WHOLE = 32 * 1024 * 1024
 """Most bytes that are kept of all files together."""
+
+LONGEST = 255
+"""Bytes of a file's name: a command that is longer has no place in a tree."""
 
 PINNED = frozenset({"/proc/self", "/proc/thread-self", "/proc/net", "/proc/mounts"})
 """Links into the directory of the process that reads: kept as if they were no links."""
@@ -100,6 +111,43 @@ class RecordingHost(Host):
             if not able:
                 self._sealed.add(real)
             return able
+
+    @cached_property
+    def nvml(self) -> Nvml:
+        """As Host.nvml; each answer and each error of it is kept."""
+        return RecordingNvml(self.inner, self._told)
+
+    def command(self, argv: Sequence[str], timeout: float) -> Ran:
+        """As Host.command; its output is kept. One that cannot be started is absent, one that hung an errno."""
+        path = command_path(MARK, argv)
+        try:
+            ran = self.inner.command(argv, timeout)
+        except OSError as error:
+            self._told(path, error)
+            raise
+        if ran.code is not None:
+            self._told(path, f"exit {ran.code}\n{ran.out}")
+        else:
+            hung = "did not end" in ran.failure
+            self._told(path, OSError(errno.ETIMEDOUT if hung else errno.ENOENT, ran.failure))
+        return ran
+
+    def _told(self, path: str, answer: str | OSError) -> None:
+        """What a program or NVML said, as a recorded host has it."""
+        if not _printable(path) or len(os.fsencode(posixpath.basename(path))) > LONGEST:
+            return
+        if isinstance(answer, str):
+            data = answer.encode("utf-8", "surrogateescape")
+            if len(data) > LARGEST or self._bytes + len(data) > WHOLE:
+                self.left_out[path] = f"{len(data)} bytes: too large to keep"
+                return
+            self._bytes += len(data)
+            self.entries[path] = Entry("file", 0o644, data)
+        elif answer.errno == errno.ENOENT:
+            self.entries[path] = Entry("absent")
+        else:
+            number = answer.errno if answer.errno in errno.errorcode else errno.EIO
+            self.entries[path] = Entry("errno", errno=number or errno.EIO)
 
     def write(self, path: str, text: str) -> None:
         """Refused: what is recorded is only read."""
@@ -228,6 +276,30 @@ class RecordingHost(Host):
         if entry.kind == "link" and not _printable(entry.data.decode("utf-8", "surrogateescape")):
             return
         self.entries[path] = entry
+
+
+class RecordingNvml:
+    """NVML of a host, read through; `note` gets what each question was answered."""
+
+    def __init__(self, inner: Host, note: Callable[[str, str | OSError], None]) -> None:
+        self._inner, self._note = inner, note
+
+    def get(self, address: str, name: str) -> Any:
+        """As Nvml.get; the library may be missing altogether."""
+        path = nvml_path(MARK, address, name)
+        try:
+            value = self._inner.nvml.get(address, name)
+        except OSError as error:
+            said = error.strerror or ""
+            known = said.startswith(PREFIX)
+            self._note(path, f"{FAILED}{said[len(PREFIX) :].upper().replace(' ', '_')}\n" if known else error)
+            raise
+        self._note(path, shown(value))
+        return value
+
+    def set(self, address: str, name: str, value: Any) -> Any:
+        """Refused: what is recorded is only read."""
+        raise fault(errno.EROFS, nvml_path(MARK, address, name))
 
 
 def _printable(text: str) -> bool:
