@@ -135,7 +135,7 @@ RULES = """\
   /sys/devices/pci*/pm_policy/*: {is: starred}
   /sys/devices/pci*/thermal_throttling_logging: {is: refuse, errno: EINVAL}
   /sys/devices/pci*/current_*_partition: {is: refuse, errno: EBUSY}
-  /sys/devices/pci*/hwmon/hwmon*/power1_cap: {is: int, low: 1000000, high: 750000000, step: 1000000}
+  /sys/devices/pci*/hwmon/hwmon*/power1_cap: {is: power_cap}
   /sys/devices/pci*/net/*/mtu: {is: int, low: 68, high: 9978}
   /sys/devices/system/cpu/cpufreq/policy*/scaling_governor: {is: word, words: [conservative, ondemand, userspace, powersave, performance, schedutil], errno: EINVAL}
   /sys/devices/system/cpu/cpufreq/boost: [{is: int, low: 0, high: 1}, {is: alias, path: /sys/devices/system/cpu/cpufreq/policy*/boost}]
@@ -632,11 +632,12 @@ def _gpu(tree: Tree, variant: Variant, place: str, index: int) -> None:
         "product_name": "AMD Instinct MI300X OAM", "product_number": "102-G30211-0C",
         "vbios_version": "113-M3000100-102", "mem_info_vram_total": VRAM, "mem_info_vram_used": 297091072,
         "fw_version/mec_fw_version": "0x000000a6", "fw_version/sdma_fw_version": "0x00000016",
-        "xgmi_device_id": index + 1, "xgmi_physical_id": index, "xgmi_error": 0,
+        "xgmi_device_id": index + 1, "xgmi_physical_id": index,
         "xgmi_num_hops": " ".join("00" if peer == index else "41" for peer in range(8)),
         "xgmi_num_links": " ".join("00" if peer == index else "01" for peer in range(8)),
         **{f"ras/{block}_err_count": "ue: 0\nce: 0" for block in ("gfx", "mmhub", "sdma", "umc", "xgmi_wafl")},
     })  # fmt: skip
+    tree[f"{place}/xgmi_error"] = Entry("errno", errno=EINVAL)  # no such register (df_v4_6_2.c)
     if index:  # the driver makes it under the first device and links to it from the others
         tree.link(f"{place}/xgmi_hive_info", f"{_place(tree, min(GPUS))}/xgmi_hive_info")
     else:

@@ -147,19 +147,18 @@ def one(run: Run, change: Change) -> Outcome | None:
 def _outcome(change: Change, before: Value, value: Value, after: Reading, failure: str) -> Outcome:
     """done, short or refused, by what was read back and nothing else."""
     knob = BY_NAME[change.knob]
-    if not isinstance(after, Seen):
-        return Outcome(*change.at, before, value, "refused", failure or after.why)
-    back = change.returning and knob.restored(change.value, after.value)
-    if back or met(change.want, after.value, knob.key) != "drift":
-        return Outcome(*change.at, before, after.value, "done")
+    seen = known(after)
+    if seen is None:
+        return Outcome(*change.at, before, value, "refused", failure or getattr(after, "why", ""))
+    back = change.returning and knob.restored(change.value, seen.value)
+    if back or met(change.want, seen.value, knob.key) != "drift":
+        return Outcome(*change.at, before, seen.value, "done")
     if not failure and knob.partial:
-        return Outcome(
-            *change.at, before, after.value, "short", knob.shortfall(change.target, change.value, after.value)
-        )
-    if failure or same(before, after.value):
+        return Outcome(*change.at, before, seen.value, "short", knob.shortfall(change.target, change.value, seen.value))
+    if failure or same(before, seen.value):
         why = failure or "the write was taken and changed nothing"
-        return Outcome(*change.at, before, after.value, "refused", why)
-    return Outcome(*change.at, before, after.value, "short", knob.shortfall(change.target, change.value, after.value))
+        return Outcome(*change.at, before, seen.value, "refused", why)
+    return Outcome(*change.at, before, seen.value, "short", knob.shortfall(change.target, change.value, seen.value))
 
 
 def _undo_own(run: Run, report: Report, snapshot: Snapshot) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tuner.errors import bad_input
 from tuner.host import Host, Unrecorded
+from tuner.knobs import BY_NAME
 from tuner.model import Setting
 from tuner.pci import DEVICES
 
@@ -25,9 +26,6 @@ QUEUED = "queue"
 """The word for all devices of the queue."""
 
 DEVICE = re.compile(r"(net|infiniband):([^/\s:]{1,63})|(pci):([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
-OF_A_FUNCTION = frozenset({"irq", "amdgpu.clock"})
-"""Knobs whose targets are PCI addresses, and whose values a driver loses when it is loaded again."""
-
 BRANCHES = frozenset({"conf", "neigh"})
 QUIET = 0.3
 """Seconds without a new device after which a burst of events counts as over."""
@@ -44,7 +42,7 @@ class Places:
 
     def have(self, setting: Setting) -> bool:
         """Whether the setting is lost when one of the devices is made anew."""
-        if setting.knob in OF_A_FUNCTION:
+        if setting.knob in BY_NAME and BY_NAME[setting.knob].of_function:
             return setting.target in self.functions
         parts = setting.target.split(".")
         return (

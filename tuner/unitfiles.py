@@ -39,7 +39,7 @@ LATER = ("slurmd.service", "kubelet.service")
 NIC_DRIVERS = (
     "mlx5_core", "mlx4_core", "bnxt_en", "ionic", "ice", "idpf", "i40e", "ixgbe", "igb", "e1000e", "ena", "gve", "mana",
 )  # fmt: skip
-GPU_DRIVERS = ("amdgpu",)
+GPU_DRIVERS = ("amdgpu", "nvidia")
 
 START = 120
 """Seconds that a start may take: 60 for the lock, the rest for devices that are late and for the writes."""

@@ -46,6 +46,10 @@ faults:
     set: {/sys/dev/a/level: "high\\n"}
     errno: {/sys/dev/c/level: EIO}
     rules: {/sys/dev/a/level: {is: ignore}}
+  reloaded:
+    about: the driver of b was loaded again
+    set: {/sys/dev/b/serial: "new\\n"}
+    anew: [/sys/dev/b, "/.tuner-host/state/b-*", /sys/dev/nowhere]
 """
 THIRD = {
     "/sys/dev/c/level": Entry("file", 0o644, b"high\n"),
@@ -222,6 +226,8 @@ def test_a_listing_of_the_overlay_that_names_what_it_takes_away_makes_it_unrecor
         ("{set: {/sys/dev/a/temp: 5}}", "not a text"),
         ("{errno: {/sys/dev/a/temp: EWHAT}}", "EWHAT"),
         ("{errno: {/sys/dev/a/temp: 5}}", "no such errno"),
+        ("{anew: /sys/dev/b}", "anew is not a list"),
+        ("{anew: [/sys/../etc]}", "/sys/../etc"),
         ("{overlay: yes please}", "overlay is not true"),
         ("{overlay: false}", "overlay is not true"),
     ],
@@ -278,7 +284,7 @@ def test_a_copy_that_breaks_is_the_copy_that_was_made_broken(
     copy: Callable[..., RecordedHost], source: Path, tmp_path: Path
 ) -> None:
     copy()
-    for number, name in enumerate(("lost", "all-lost", "reset", "warm", "deaf", "third", "everything")):
+    for number, name in enumerate(("lost", "all-lost", "reset", "warm", "deaf", "third", "everything", "reloaded")):
         broken, made = tmp_path / f"b{number}", tmp_path / f"m{number}"
         shutil.copytree(tmp_path / "copy", broken, symlinks=True)
         store.break_copy(str(broken), name)
@@ -321,6 +327,55 @@ def test_mending_brings_back_a_device_as_it_was_recorded(copy: Callable[..., Rec
     again = RecordedHost(str(tmp_path / "copy"))
     assert [again.text(f"/sys/dev/{name}/level") for name in "ab"] == ["high\n", "auto\n"]
     assert failure(lambda: again.write("/sys/dev/b/serial", "x")) == EACCES
+
+
+def test_what_is_made_anew_is_as_recorded_in_another_directory(
+    copy: Callable[..., RecordedHost], tmp_path: Path
+) -> None:
+    """As a driver that is loaded again forgets what was set and staged; what lies elsewhere stays, inode and all."""
+    host, root = copy(), tmp_path / "copy"
+    state = root / ".tuner-host/state"
+    state.mkdir()
+    for name in ("b-lock", "a-lock"):
+        (state / name).write_text("held")
+    for name in "ab":
+        host.write(f"/sys/dev/{name}/level", "high")
+    (root / "sys/dev/b/mine").write_text("mine")
+    before = {name: (root / "sys/dev" / name).stat().st_ino for name in "ab"}
+    store.break_copy(str(root), "reloaded")
+    again = RecordedHost(str(root))
+    assert [again.text(f"/sys/dev/{name}/level") for name in "ab"] == ["high\n", "auto\n"]
+    assert again.text("/sys/dev/b/serial") == "new\n"
+    assert again.list("/sys/dev/b") == ["level", "serial"]
+    assert not (root / "sys/dev/b/mine").exists()
+    assert [name for name in "ab" if (root / "sys/dev" / name).stat().st_ino == before[name]] == ["a"]
+    assert sorted(path.name for path in state.iterdir()) == ["a-lock"]
+    assert not (root / ".tuner-host/aside").exists()
+
+
+def test_a_fault_that_lies_already_makes_nothing_anew(copy: Callable[..., RecordedHost], tmp_path: Path) -> None:
+    """A second fault on top of it, and mending, leave what was written since."""
+    root = tmp_path / "copy"
+    copy("reloaded").write("/sys/dev/b/level", "high")
+    inode = (root / "sys/dev/b").stat().st_ino
+    store.break_copy(str(root), "warm")
+    store.mend_copy(str(root))
+    again = RecordedHost(str(root))
+    assert again.text("/sys/dev/b/level") == "high\n"
+    assert again.text("/sys/dev/b/serial") == "b"
+    assert (root / "sys/dev/b").stat().st_ino == inode
+
+
+def test_making_anew_never_follows_a_link_out_of_the_tree(copy: Callable[..., RecordedHost], tmp_path: Path) -> None:
+    copy()
+    outside = tmp_path / "outside"
+    (outside / "b").mkdir(parents=True)
+    (outside / "b/level").write_text("precious")
+    shutil.rmtree(tmp_path / "copy/sys/dev")
+    (tmp_path / "copy/sys/dev").symlink_to(outside)
+    with pytest.raises(TunerError, match="below a link"):
+        store.break_copy(str(tmp_path / "copy"), "reloaded")
+    assert (outside / "b/level").read_text() == "precious"
 
 
 def test_a_copy_made_with_faults_can_be_mended(copy: Callable[..., RecordedHost], source: Path, tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ class Knob:
     """Whether `guard` names another owner of the target, who is then also the reason why it drifted."""
     read_only: ClassVar[bool] = False
     """Judged, never written: `advice` says what the operator must do."""
+    of_function: ClassVar[bool] = False
+    """Whether its targets are PCI functions, by address, whose driver loses the values when it is loaded again."""
     ways: ClassVar[tuple[str, ...]] = ()
     """The tools that a write can go through, `auto` first, where a profile may choose (`via`)."""
     cost: ClassVar[Literal["file", "socket", "tool"]] = "file"

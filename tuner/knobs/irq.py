@@ -52,6 +52,7 @@ class Irq(Knob):
     """
 
     name = "irq"
+    of_function = True
     rivals = True
     persist = "boot unit"
     main = "all"

@@ -14,7 +14,8 @@ from typing import Any
 from tuner.boot.tokens import ABSENT
 from tuner.boot.tokens import WORDS as TOKENS
 from tuner.knobs import KNOBS, Knob
-from tuner.knobs.amdgpu import TAKES
+from tuner.knobs.amdgpu_levels import TAKES
+from tuner.knobs.amdgpu_state import KINDS_OF_ERROR, MODES, XNACK
 from tuner.knobs.cmdline import DEAD
 from tuner.knobs.hugepages import TARGET as POOL
 from tuner.knobs.limits import LIMITS
@@ -28,16 +29,15 @@ from tuner.model import WANT_KINDS
 from tuner.profile.lines import GATES, LINE
 from tuner.profile.load import TOP
 from tuner.profile.match import PCI_ID
+from tuner.profile.shapes import MANAGER, NUMBER_TEXT, NVIDIA, Schema
+from tuner.profile.shapes import closed as _closed
+from tuner.profile.shapes import number as _number
 
-Schema = dict[str, Any]
 Defs = dict[str, Any]
 
 TEXT: Schema = {"type": ["string", "number"], "minLength": 1}
 WORD: Schema = {"type": ["string", "number", "boolean"]}
 ANY: Schema = {}
-NUMBER_TEXT = r"-?(?:0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)"
-"""What tuner.knobs.base.number reads: no unit, no leading zero."""
-
 WILD = r"[*?\[]"
 ADDRESS = r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]"
 COUNT: Schema = {
@@ -71,12 +71,6 @@ def editor_schema() -> Schema:
         **_closed({key: parts[key] for key in TOP}),
         "$defs": defs,
     }
-
-
-def _closed(properties: dict[str, Any], patterns: dict[str, Any] | None = None, *, others: Any = False) -> Schema:
-    """A mapping of these keys, and of `others`."""
-    found: Schema = {"type": "object", "properties": properties, "additionalProperties": others}
-    return {**found, "patternProperties": patterns} if patterns else found
 
 
 def _match() -> Schema:
@@ -127,12 +121,6 @@ def _knob(knob: Knob, defs: Defs) -> Schema:
     make = PARTS.get(knob.name)
     found = make(defs) if make else _closed({}, others=_setting(defs, "any", ANY))
     return {**found, "description": " ".join(inspect.cleandoc(type(knob).__doc__ or "").split())}
-
-
-def _number(low: int | None, high: int | None) -> Schema:
-    whole = {"type": "integer", "minimum": low, "maximum": high}
-    whole = {key: bound for key, bound in whole.items() if bound is not None}
-    return {"anyOf": [whole, {"type": "string", "pattern": rf"^\s*{NUMBER_TEXT}\s*$"}]}
 
 
 def _bounded(defs: Defs, low: int | None, high: int | None) -> Schema:
@@ -275,14 +263,61 @@ def _amdgpu(defs: Defs) -> Schema:
         {**_closed({"level": {"const": level}, **dict.fromkeys(limits, mhz)}), "required": ["level", *limits]}
         for level, limits in TAKES.items()
     ]
-    setting = _setting(defs, "amdgpu.clock", {"anyOf": [{"const": "auto"}, *records]}, bound=False)
-    return _closed({}, {rf"^{ADDRESS}$": setting, WILD: setting})
+    return _on_gpus("amdgpu.clock", {"anyOf": [{"const": "auto"}, *records]})(defs)
+
+
+def _on_gpus(name: str, shape: Schema, bound: bool = False) -> Callable[[Defs], Schema]:
+    """A knob whose targets are PCI addresses and whose values have this shape."""
+
+    def make(defs: Defs) -> Schema:
+        setting = _setting(defs, name, shape, bound)
+        return _closed({}, {rf"^{ADDRESS}$": setting, WILD: setting})
+
+    return make
+
+
+def _fields(shapes: dict[str, Schema], main: str, words: tuple[str, ...] = ()) -> Schema:
+    """A record of some of these fields, or the value of its main one, or one of the words."""
+    record = {**_closed(dict(shapes)), "minProperties": 1}
+    return {"anyOf": [shapes[main], *({"const": word} for word in words), record]}
+
+
+def _firmware(defs: Defs) -> Schema:
+    shape = _fields({"gpus": {"const": "equal"}, "version": _number(0, 2**32 - 1)}, "version", ("equal",))
+    setting = _setting(defs, "amdgpu.firmware", shape, bound=False)
+    return _closed({}, {r"^[A-Za-z][A-Za-z0-9_]*$": setting, WILD: setting})
+
+
+POLICY: Schema = {"anyOf": [_number(0, 255), {"type": "string", "pattern": r"^\s*[A-Za-z]\w*\s*$"}]}
+AMDGPU: dict[str, Callable[[Defs], Schema]] = {
+    "amdgpu.power_cap": _on_gpus("amdgpu.power_cap", _number(1, 4294), bound=True),
+    "amdgpu.soc_pstate": _on_gpus("amdgpu.policy", POLICY),
+    "amdgpu.xgmi_plpd": _on_gpus("amdgpu.policy", POLICY),
+    "amdgpu.partition": _on_gpus(
+        "amdgpu.partition", _fields({name: {"enum": list(words)} for name, words in MODES.items()}, "compute")
+    ),
+    "amdgpu.vram": _on_gpus("amdgpu.vram", _number(1, 2**63 - 1), bound=True),
+    "amdgpu.hive": _on_gpus("amdgpu.hive", _number(0, 64), bound=True),
+    "amdgpu.xgmi_errors": _on_gpus(
+        "amdgpu.xgmi_errors",
+        _fields(dict.fromkeys(KINDS_OF_ERROR, _number(0, 2**63 - 1)), "uncorrectable"),
+        bound=True,
+    ),
+    "amdgpu.firmware": _firmware,
+    "amdgpu.xnack": _on_gpus("amdgpu.xnack", {"enum": list(dict.fromkeys(XNACK.values()))}),
+}
+
+
+def _manager(defs: Defs) -> Schema:
+    setting = _setting(defs, "nvidia.fabric_manager", MANAGER, bound=False)
+    return _closed({}, {r"^nvidia-fabricmanager(?:\.service)?$": setting, WILD: setting})
 
 
 PARTS: dict[str, Callable[[Defs], Schema]] = {
     "sysctl": _sysctl, "sysctl.pair": _pair, "thp": _thp, "hugepages": _hugepages, "cpu": _cpu,
-    "amdgpu.clock": _amdgpu, "limits": _limits,
+    "amdgpu.clock": _amdgpu, **AMDGPU, "limits": _limits,
     "sysfs": _sysfs, "shm": _shm, "service": _service, "cmdline": _cmdline, "file": _file,
     "irq": _irq, "module": _module,
+    "nvidia.fabric_manager": _manager, **{knob: _on_gpus(*shape) for knob, shape in NVIDIA.items()},
 }  # fmt: skip
 """What each knob's targets and values look like."""

@@ -64,6 +64,30 @@ cstate/C6: {value: "off", why: Waking up takes too long for us, source: measured
     "amdgpu.clock": """\
 "*": {value: {level: perf_determinism, max: 1900}, why: Equal clocks on all GPUs, source: measured here}
 """,
+    "nvidia.persistence": '"*": {value: enabled, why: Locks and limits stay, source: Driver Persistence}\n',
+    "nvidia.ecc": '"*": {value: enabled, why: Jobs need right results, source: measured here}\n',
+    "nvidia.mig": '"*": {value: disabled, why: Our jobs take whole GPUs, source: measured here}\n',
+    "nvidia.compute_mode": '"*": {value: default, why: Several processes share a GPU, source: measured here}\n',
+    "nvidia.mem_clocks": '"*": {value: unlocked, why: Nobody shall have locked it, source: measured here}\n',
+    "nvidia.gpu_clocks": """\
+"*": {value: 1410, why: Equal clocks on all GPUs of an A100 node, source: measured here}
+"0000:1b:00.0": {value: {min: 1200, max: 1410}, why: This one runs hot, source: measured here}
+""",
+    "nvidia.power_limit": '"*": {value: 400, why: The chassis is built for it, source: its manual}\n',
+    "nvidia.fabric": '"*": {value: completed, why: NVLink needs it, source: measured here, gate: enforce}\n',
+    "nvidia.fabric_manager": "nvidia-fabricmanager.service: {value: running, why: For NVSwitch, source: its guide}\n",
+    "nvidia.nvlinks": '"*": {at_least: 12, why: All links of an A100, source: measured here}\n',
+    "nvidia.row_remap": '"*": {value: {pending: "no", failure: "no"}, why: Bad memory, source: measured here}\n',
+    "pcie.link": '"0000:1b:00.0": {at_least: {generation: 4, width: 16}, why: Full speed, source: its manual}\n',
+    "amdgpu.power_cap": '"*": {at_most: 700, why: Our racks have no more, source: measured here}\n',
+    "amdgpu.soc_pstate": '"*": {value: soc_pstate_default, why: AMD has it so, source: its documents}\n',
+    "amdgpu.xgmi_plpd": '"*": {value: plpd_default, why: AMD has it so, source: its documents}\n',
+    "amdgpu.partition": '"*": {value: {compute: SPX, memory: NPS1}, why: Jobs want whole GPUs, source: our users}\n',
+    "amdgpu.vram": '"*": {at_least: 206141652992, why: All of it, source: measured here}\n',
+    "amdgpu.hive": '"*": {value: 8, why: Collectives use xGMI, source: measured here}\n',
+    "amdgpu.xgmi_errors": '"*": {at_most: {uncorrectable: 0, correctable: 100}, why: Bad links, source: our vendor}\n',
+    "amdgpu.firmware": '"*": {value: equal, why: GPUs of one node take part in one job, source: our rule}\n',
+    "amdgpu.xnack": '"*": {value: "off", why: Our codes do not page, source: our users}\n',
     "hugepages": "node*/2MB: {at_least: 1024, why: Our allocator asks for them, source: its manual}\n",
     "irq": '"*": {value: local, why: irqbalance is not used here, source: measured here}\n',
     "limits": "slurmd.service/nofile: {at_least: 1048576, why: Loaders open many files, source: measured here}\n",

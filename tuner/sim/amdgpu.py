@@ -1,4 +1,4 @@
-"""How amdgpu answers on an Instinct MI300X: clock level and range, and the policies of pm_policy.
+"""How amdgpu answers on an Instinct MI300X: clock level and range, power limit, and the policies of pm_policy.
 
 Source: Linux drivers/gpu/drm/amd/pm, amdgpu_pm.c and swsmu/smu13/smu_v13_0_6_ppt.c, as of Linux 6.8. What the driver
 keeps apart from its files (values written with `s` and `m` and not yet committed) is staged and may outlive `auto`
@@ -236,3 +236,20 @@ def starred(world: World, rule: Rule, path: str, written: str, before: str) -> N
     if chosen not in [int(line.split(":")[0]) for line in lines if line.split(":")[0].strip().isdecimal()]:
         raise fault(errno.EINVAL, path)
     world.set(path, "".join(f"{line}{'*' if line.startswith(f'{chosen} ') else ''}\n" for line in lines))
+
+
+def power_cap(world: World, rule: Rule, path: str, written: str, before: str) -> None:
+    """Microwatts, cut to whole watts, within the bounds that the files beside it show; 0 is the limit in force.
+
+    amdgpu_hwmon_set_power_cap in amdgpu_pm.c and smu_set_power_limit in swsmu/amdgpu_smu.c. `most` is a limit in watts
+    that the firmware has besides and does not tell.
+    """
+    number = parse_number(written, path)
+    if number >= WORD:
+        raise fault(errno.ERANGE, path)
+    low, high = (int(world.get(f"{path}_{end}")) for end in ("min", "max"))
+    watts = number // 1_000_000
+    if not low <= watts * 1_000_000 <= high or watts > rule.get("most", watts):
+        raise fault(errno.EINVAL, path)
+    if watts:
+        world.set(path, f"{watts * 1_000_000}\n")

@@ -10,7 +10,7 @@ import errno
 import re
 
 from tuner.host.tree import fault
-from tuner.sim import amdgpu
+from tuner.sim import amdgpu, nvidia
 from tuner.sim.world import Behaviour, Rule, World, parse_number
 
 
@@ -212,5 +212,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "trigger": Behaviour(trigger, frozenset({"name"})),
     "pool": Behaviour(pool, frozenset({"size_kB", "room"}), frozenset({"fragmented", "used", "default_kB"})),
     "starred": Behaviour(amdgpu.starred),
+    "nvidia": Behaviour(nvidia.nvidia, takes=frozenset({"deny", "enforced", "mig", "lost"})),
+    "power_cap": Behaviour(amdgpu.power_cap, takes=frozenset({"most"})),
     "od_table": Behaviour(amdgpu.od_table, frozenset({"sclk"}), frozenset({"mclk", "determinism", "busy"})),
 }

@@ -8,7 +8,8 @@
 
 A path may be an fnmatch pattern; a plain path beats a pattern. A fault that was chosen when the host was copied
 (`/.tuner-host/faults`, a name per line) lays its rules over the plain ones; what else it changes is in faults.py. A
-kernel file without a rule takes what is written, stripped, with the separators it has and a newline.
+kernel file without a rule takes what is written, stripped, with the separators it has and a newline; what NVML sets
+(/.tuner-host/nvml/ADDRESS/NAME) without one is answered as a healthy GPU does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tuner.errors import Problem, TunerError, bad_input
 from tuner.host.tree import Tree
 from tuner.sim.behaviours import BEHAVIOURS
 from tuner.sim.faults import faults_of, load_document
+from tuner.sim.nvidia import PREFIX as NVML
 from tuner.sim.world import Rule, World
 
 HINT = "PATH: {is: BEHAVIOUR, ...}; compare with the shipped hosts"
@@ -45,7 +47,7 @@ class Engine:
 
     def write(self, path: str, text: str) -> None:
         """What the kernel does on `text` written to `path`; raises OSError as it would."""
-        before = self.world.get(path)
+        before = "" if path.startswith(NVML) else self.world.get(path)  # what has no getter has no file
         for rule in self._chain(path):
             BEHAVIOURS[rule["is"]].run(self.world, rule, path, text, before)
 
@@ -54,7 +56,7 @@ class Engine:
             chain = rules.get(path) or next((c for p, c in rules.items() if fnmatch.fnmatchcase(path, p)), None)
             if chain is not None:
                 return chain
-        return [{"is": "text"}]
+        return [{"is": "nvidia" if path.startswith(NVML) else "text"}]
 
 
 def active_faults(tree: Tree, mark: str) -> list[str]:
@@ -82,7 +84,7 @@ def _chains(rules: Any, where: str) -> dict[str, list[Rule]]:
         Problem(f"{where} {path}", p, HINT) for path, chain in chains.items() for rule in chain for p in _wrong(rule)
     ]
     for path, chain in chains.items():
-        if not isinstance(path, str) or not path.startswith(("/proc/", "/sys/")):
+        if not isinstance(path, str) or not path.startswith(("/proc/", "/sys/", NVML)):
             problems.append(Problem(f"{where} {path}", "not the path of a kernel file", HINT))
         if not chain:
             problems.append(Problem(f"{where} {path}", "no rule", HINT))
@@ -121,10 +123,24 @@ def _range(value: Any) -> bool:
 
 TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
-        ("low", "high", "to", "length", "room", "used", "fragmented", "size_kB", "default_kB", "step", "depth"),
+        (
+            "low",
+            "high",
+            "to",
+            "length",
+            "room",
+            "used",
+            "fragmented",
+            "size_kB",
+            "default_kB",
+            "step",
+            "depth",
+            "enforced",
+        ),
         ("a number", _number),
     ),
-    "changed": ("true or false", lambda v: isinstance(v, bool)),
+    **dict.fromkeys(("changed", "deny", "lost"), ("true or false", lambda v: isinstance(v, bool))),
+    "mig": ("reset, now or in_use", lambda v: v in ("reset", "now", "in_use")),
     "path": ("an absolute path", lambda v: isinstance(v, str) and v.startswith(("/proc/", "/sys/"))),
     "name": ("one plain word", lambda v: isinstance(v, str) and v.isidentifier()),
     "words": ("a list of words", lambda v: isinstance(v, list) and bool(v) and all(isinstance(w, str) for w in v)),

@@ -8,6 +8,8 @@
         remove: [PATH]                                 recorded as not there, and what lies below; fnmatch patterns too
         set: {PATH: text}                              what a file holds; a new one has mode 0644
         errno: {PATH: EIO}                             reading fails so; fnmatch patterns too
+        anew: [PATH]                                   in a copy in use: made again as recorded, a directory as another
+                                                       inode; patterns too, whose * stands for no /
 
 They are laid one after the other in this order. Listings of directories follow by themselves.
 """
@@ -28,7 +30,7 @@ from tuner.host import manifest as manifests
 from tuner.host.manifest import Entry
 
 KERNEL, OVERLAYS = "/.tuner-host/kernel.yaml", "/.tuner-host/overlays"
-HINT = "a fault has about, rules, overlay: true, remove: [PATH], set: {PATH: text} and errno: {PATH: EIO}"
+HINT = "a fault has about, rules, overlay: true, remove: [PATH], set: {PATH: text}, errno: {PATH: EIO}, anew: [PATH]"
 
 
 def load_document(text: str, where: str) -> dict[str, Any]:
@@ -56,10 +58,10 @@ def faults_of(document: Mapping[str, Any], where: str) -> dict[str, Mapping[str,
 
 
 def _wrong(fault: Mapping[str, Any]) -> list[str]:
-    known = {"about", "rules", "overlay", "remove", "set", "errno"}
+    known = {"about", "rules", "overlay", "remove", "set", "errno", "anew"}
     wrong = [f"unknown {key}" for key in map(str, fault) if key not in known]
     paths: list[Any] = []
-    for key, kind in (("remove", list), ("set", dict), ("errno", dict)):
+    for key, kind in (("remove", list), ("set", dict), ("errno", dict), ("anew", list)):
         if isinstance(fault.get(key, kind()), kind):
             paths += fault.get(key, [])
         else:
@@ -103,6 +105,12 @@ def lay(entries: Mapping[str, Entry], faults: Iterable[str], where: str) -> dict
             laid = merge(laid, _overlay(entries, name, where))
         laid = merge(laid, _changes(laid, fault))
     return laid
+
+
+def anew(entries: Mapping[str, Entry], faults: Iterable[str], where: str) -> list[str]:
+    """The paths and patterns that these faults have made anew."""
+    known = of(entries, where)
+    return [path for name in faults for path in known.get(name, {}).get("anew", [])]
 
 
 def _overlay(entries: Mapping[str, Entry], name: str, where: str) -> dict[str, Entry]:

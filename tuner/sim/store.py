@@ -6,7 +6,7 @@ import contextlib
 import os
 import posixpath
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner import fastyaml
@@ -24,6 +24,9 @@ ALWAYS = ("run", "var/lib")
 
 WHOLE = "manifest.whole"
 """Beside the manifest of a copy with faults: the manifest without them."""
+
+ASIDE = "aside"
+"""There while a fault is laid: what is made anew."""
 
 
 def load(path: Path) -> Manifest:
@@ -59,7 +62,7 @@ def copy(path: Path, directory: str, faults: list[str]) -> None:
 
 def break_copy(root: str, *faults: str) -> None:
     """Lays further faults over a copy in use: what the host loses goes, whatever was written there meanwhile."""
-    _change(root, [*active_faults(Tree(os.path.abspath(root)), f"/{MARK}"), *faults])
+    _change(root, [*active_faults(Tree(os.path.abspath(root)), f"/{MARK}"), *faults], faults)
 
 
 def mend_copy(root: str) -> None:
@@ -67,20 +70,39 @@ def mend_copy(root: str) -> None:
     _change(root, [])
 
 
-def _change(root: str, faults: list[str]) -> None:
+def _change(root: str, faults: list[str], coming: Sequence[str] = ()) -> None:
     place = Path(root, MARK, "manifest")
     whole = Path(root, MARK, WHOLE)
     plain = whole if whole.exists() else place
     text, entries, old = plain.read_bytes(), load(plain).entries, load(place).entries
     new = manifests.of(laid.lay(entries, faults, str(plain)))
     _check_layout(new, str(plain))
-    stale = [path for path, entry in new.entries.items() if old.get(path) != entry]
+    again = _forget(root, laid.anew(entries, coming, str(plain)))
+    stale = [path for path, entry in new.entries.items() if old.get(path) != entry or _within(path, again)]
     gone = (set(old) | manifests.of(old).implied) - set(new.entries) - new.implied - {f"/{name}" for name in ALWAYS}
     for path in sorted(gone, reverse=True) + [path for path in stale if new.entries[path].kind != "dir"]:
         _drop(os.path.realpath(root), path)
     _lay(manifests.of({path: new.entries[path] for path in stale}), root)
+    shutil.rmtree(Path(root, MARK, ASIDE), ignore_errors=True)
     _describe(root, text, entries, new.entries, faults)
     Engine(Tree(os.path.abspath(root)), f"/{MARK}")
+
+
+def _forget(root: str, patterns: Sequence[str]) -> frozenset[str]:
+    """Takes away what is to be made anew; returns the paths. What was moved aside keeps its inode until all is made."""
+    top = Path(os.path.realpath(root))
+    places = sorted({place for pattern in patterns for place in top.glob(pattern[1:])})
+    for place in places:
+        if os.path.realpath(place.parent) != str(place.parent):
+            raise bad_input(str(place), "lies below a link now", "make a new copy: tuner host copy NAME DIR")
+    for number, place in enumerate(places):
+        (top / MARK / ASIDE).mkdir(exist_ok=True)
+        place.rename(top / MARK / ASIDE / str(number))
+    return frozenset(f"/{place.relative_to(top)}" for place in places)
+
+
+def _within(path: str, folders: frozenset[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def _drop(root: str, path: str) -> None:
