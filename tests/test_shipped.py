@@ -16,7 +16,12 @@ from tuner.shipped import folder, names
 
 PROFILES = names("profiles", ".yaml")
 OVERLAYS = names("profiles/overlays", ".yaml")
-HOSTS = {"linux-gpu": ("plain-vm", "mi300x-cx7"), "mi300x": ("mi300x-cx7",)}
+HOSTS = {
+    "linux-gpu": ("plain-vm", "mi300x-cx7"),
+    "mi300x": ("mi300x-cx7",),
+    "a100": ("a100-cx7",),
+    "h800": ("h800-cx7",),
+}
 """Where each profile belongs."""
 
 RUNS = [

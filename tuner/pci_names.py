@@ -23,6 +23,7 @@ NICS = {
 OTHERS = {
     "1a03:2000": "ASPEED BMC display", "1234:1111": "QEMU display", "1b36:0100": "QXL display",
     "1af4:1050": "virtio display", "1000:c010": "PEX880xx switch", "1000:c030": "PEX890xx switch",
+    "10de:1af1": "A100 NVSwitch", "10de:22a3": "H100 NVSwitch",
 }  # fmt: skip
 
 NAMES = {**GPUS, **NICS, **OTHERS}

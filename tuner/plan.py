@@ -127,8 +127,9 @@ def _judge(
                 why = f"was there at apply{_device(ledger, setting)}: {why}"
                 return replace(verdict, state="missing", why=why), None
             return replace(verdict, why=why), None
-        case Unreadable(_, "no getter"):
-            return _judge_seen(host, verdict, None, allowed, ledger)
+        case Unreadable(why, "no getter"):
+            verdict, change = _judge_seen(host, verdict, None, allowed, ledger)
+            return (verdict if verdict.why else replace(verdict, why=why)), change
         case Unreadable(why, fault):
             return replace(verdict, state="missing" if fault == "device" else "unknown", why=why), None
         case Seen(value):
@@ -269,8 +270,8 @@ def verify(host: Host, judged: Applied) -> Plan:
             continue
         try:
             verdict, change = _judge(known, setting, Allowed(frozenset(DISRUPTIONS)), then, {})
-            if change and not BY_NAME[setting.knob].rivals:
-                verdict = replace(verdict, why="")  # the guard speaks of a write, and none is meant here
+            if change and not BY_NAME[setting.knob].rivals:  # the guard speaks of a write, and none is meant here
+                verdict = replace(verdict, why=getattr(verdict.reading, "why", ""))
         except BadValue as bad:
             verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
         was, now = judged.identities.get(setting.at, ""), BY_NAME[setting.knob].identity(host, setting.target)

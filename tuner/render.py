@@ -51,7 +51,7 @@ def _record(found: Mapping[str, Any], main: str) -> str:
     if main in found:
         others = " ".join(f"{name} {value(item)}" for name, item in found.items() if name != main)
         return value(found[main]) + (f" ({_short(others)})" if others else "")
-    if len(found) > 1 and len(set(found.values())) == 1:
+    if len(found) > 1 and len(set(found.values())) == 1 and isinstance(next(iter(found.values())), int):
         return value(next(iter(found.values())))
     return " ".join(f"{name} {value(item)}" for name, item in found.items())
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.knobs.nvidia_host import DEVICES, GPU, NIC, PLACE, SWITCH, UUID, Build, function
+from tests.knobs import nvidia_host
+from tests.knobs.nvidia_host import DEVICES, PLACE, SWITCH, UUID, Build, function
 from tuner.errors import BadValue, Refused
 from tuner.knobs.pcie import PcieLink
 from tuner.model import Absent, Seen, Unreadable, Want, met
@@ -20,6 +21,8 @@ from tuner.readings import read
 
 KNOB = PcieLink()
 MI300X, DISK = "0000:05:00.0", "0000:06:00.0"
+AT_GPU, AT_NIC = nvidia_host.GPU, nvidia_host.NIC
+GPU, NIC = f"gpu/{AT_GPU}", f"nic/{AT_NIC}"
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def build(tmp_path: Path) -> Build:
 @pytest.mark.parametrize("width", [1, 8, 16])
 def test_generation_and_width(build: Build, speed: str, generation: int, width: int) -> None:
     """As kernels print them, the older ones without `PCIe`."""
-    host = build(functions={GPU: function(current_link_speed=f"{speed}\n", current_link_width=f"{width}\n")})
+    host = build(functions={AT_GPU: function(current_link_speed=f"{speed}\n", current_link_width=f"{width}\n")})
     assert KNOB.read(host, GPU) == Seen({"generation": generation, "width": width})
 
 
@@ -57,7 +60,7 @@ def test_generation_and_width(build: Build, speed: str, generation: int, width: 
 def test_what_is_no_link_is_never_a_value(build: Build, speed: str, width: str) -> None:
     """Down, or not reported."""
     files = {"current_link_speed": f"{speed}\n", "current_link_width": f"{width}\n"}
-    found = KNOB.read(build(functions={GPU: function(**files)}), GPU)
+    found = KNOB.read(build(functions={AT_GPU: function(**files)}), GPU)
     assert isinstance(found, Unreadable) and found.fault == "ours"
 
 
@@ -66,7 +69,7 @@ def test_no_text_breaks_the_reading(tmp_path_factory: pytest.TempPathFactory, sp
     """A value only for what the kernel prints."""
     host = Shared.of(tmp_path_factory)
     for name, text in (("speed", speed), ("width", width)):
-        Path(host.root + PLACE, GPU, f"current_link_{name}").write_bytes(text.encode("utf-8", "surrogateescape"))
+        Path(host.root + PLACE, AT_GPU, f"current_link_{name}").write_bytes(text.encode("utf-8", "surrogateescape"))
     found = read(host, KNOB, GPU)
     assert isinstance(found, Unreadable) or (isinstance(found, Seen) and speed.strip()[:1].isdigit())
 
@@ -87,7 +90,7 @@ def test_targets_are_gpus_and_nics_with_a_link(build: Build) -> None:
     """Of both vendors; no disk, no switch, no virtual function, nothing on another bus."""
     host = build(
         functions={
-            NIC: function("15b3 1021", "020000", "mlx5_core"),
+            AT_NIC: function("15b3 1021", "020000", "mlx5_core"),
             "0000:1a:00.1": function("15b3 101e", "020000", "mlx5_core", physfn="../0000:1a:00.0"),
             "0000:00:03.0": function("1af4 1000", "020000", "virtio-pci", current_link_speed="", current_link_width=""),
             MI300X: function("1002 74a1", "120000", "amdgpu"),
@@ -95,26 +98,26 @@ def test_targets_are_gpus_and_nics_with_a_link(build: Build) -> None:
             SWITCH: function("10de 22a3", "068000", ""),
         }
     )
-    assert KNOB.targets(host) == sorted([MI300X, NIC, GPU])
+    assert sorted(KNOB.targets(host)) == [f"gpu/{MI300X}", GPU, NIC]
     assert KNOB.read(host, NIC) == Seen({"generation": 4, "width": 16})
-    assert KNOB.read(host, "0000:00:03.0") == Absent("it has no PCIe link")
-    assert KNOB.read(host, "0000:1a:00.1") == Absent("a virtual function has no link of its own")
-    assert KNOB.read(host, "0000:99:00.0") == Absent("no device at this address")
+    assert KNOB.read(host, "nic/0000:00:03.0") == Absent("it has no PCIe link")
+    assert KNOB.read(host, "nic/0000:1a:00.1") == Absent("a virtual function has no link of its own")
+    assert KNOB.read(host, "nic/0000:99:00.0") == Absent("no device at this address")
 
 
 def test_a_device_off_the_bus_is_its_own_fault(build: Build) -> None:
     """Its configuration space reads all ones."""
-    host = build(functions={GPU: function(config="\n")})
-    Path(host.root + PLACE, GPU, "config").write_bytes(b"\xff" * 64)
+    host = build(functions={AT_GPU: function(config="\n")})
+    Path(host.root + PLACE, AT_GPU, "config").write_bytes(b"\xff" * 64)
     found = KNOB.read(host, GPU)
     assert isinstance(found, Unreadable) and found.fault == "device"
 
 
 def test_who_it_is(build: Build) -> None:
     """The UUID of a GPU of NVIDIA; a NIC has none."""
-    host = build(functions={NIC: function("15b3 1021", "020000", "mlx5_core")})
+    host = build(functions={AT_NIC: function("15b3 1021", "020000", "mlx5_core")})
     assert KNOB.identity(host, GPU) == f"uuid {UUID}"
-    assert KNOB.identity(host, NIC) == "" == KNOB.identity(host, "0000:99:00.0")
+    assert KNOB.identity(host, NIC) == "" == KNOB.identity(host, "nic/0000:99:00.0")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +132,21 @@ def test_at_least(build: Build, raw: Any, state: str) -> None:
     assert met(Want("at_least", KNOB.parse(GPU, raw)), found.value, KNOB.key) == state
 
 
+@pytest.mark.parametrize(
+    "target", ["0000:1b:00.0", "*", "gpu", "gpu/", "disk/0000:1b:00.0", "gpu/card0", "gpu/0000:1b:00.0/x"]
+)
+def test_what_is_no_target(target: str) -> None:
+    """Which kind of device is part of the name."""
+    with pytest.raises(BadValue):
+        KNOB.canonical(target)
+
+
+def test_one_name_for_one_link() -> None:
+    """The domain may be left out, letters may be large."""
+    assert KNOB.canonical("gpu/1B:00.0") == "gpu/0000:1b:00.0"
+    assert KNOB.canonical("nic/*") == "nic/*"
+
+
 @pytest.mark.parametrize("raw", ["16", None, [], {}, {"generation": "0"}, {"generation": "8"}, {"width": "3"},
                                  {"width": "x16"}, {"speed": "16"}, {"generation": None}])  # fmt: skip
 def test_what_is_no_link(raw: Any) -> None:
@@ -141,17 +159,17 @@ def test_what_is_said_of_a_short_link(build: Build) -> None:
     """What the device and the port above it can do, and that a GPU slows its link down while idle."""
     slow = function(current_link_speed="2.5 GT/s PCIe\n")
     port = {"max_link_speed": "8.0 GT/s PCIe\n", "max_link_width": "16\n"}
-    host = build(functions={GPU: slow, "0000:16:01.0": function("8086 352a", "060400", "pcieport", **port)})
+    host = build(functions={AT_GPU: slow, "0000:16:01.0": function("8086 352a", "060400", "pcieport", **port)})
     said = KNOB.advice(host, GPU, {"generation": 4})
     assert "the device can do generation 4 x16" in said and "while idle" in said
-    narrow = build(functions={GPU: function(current_link_width="8\n")})
+    narrow = build(functions={AT_GPU: function(current_link_width="8\n")})
     said = KNOB.advice(narrow, GPU, {"width": 16})
     assert "slot" in said and "idle" not in said
 
 
 def test_the_port_above_is_looked_at(build: Build) -> None:
     """By the place of the device in the tree of the bus."""
-    host = build(functions={GPU: function(current_link_width="8\n")})
+    host = build(functions={AT_GPU: function(current_link_width="8\n")})
     for name, text in (("max_link_speed", "32.0 GT/s PCIe\n"), ("max_link_width", "8\n")):
         Path(host.root + PLACE, name).write_text(text)
     Path(host.root + DEVICES, "0000:16:01.0").symlink_to("../../../devices/pci0000:16/0000:16:01.0")

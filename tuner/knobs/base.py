@@ -138,8 +138,11 @@ class Knob:
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """What the target will hold after the next boot, before any service of a job runs.
 
-        This answer is that of a knob whose settings only the boot unit makes so again.
+        This answer is that of a knob whose settings only the boot unit makes so again; hardware that is only judged is
+        expected to be as it is.
         """
+        if self.read_only and not self.persist:
+            return Next(self.read(boots.host, setting.target))
         if boots.unarmed:
             return Next(Absent(boots.unarmed))
         if boots.applied.get(setting.at) != setting.want:

@@ -24,22 +24,29 @@ GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6, "1
 SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s(?: PCIe)?")
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 FIELDS = ("generation", "width")
+KINDS = ("gpu", "nic")
 VIRTUAL = "a virtual function has no link of its own"
 
 
 class PcieLink(Knob):
     """The PCIe link of a GPU or NIC as it was trained, {generation, width}: judged only, best with at_least.
 
-    Targets are PCI addresses. A GPU may lower the generation while it is idle; a link that is too narrow, or slow under
-    load, is a fault of slot, riser or board.
+    Targets are `gpu/ADDRESS` and `nic/ADDRESS`, so that a pattern can mean the ones without the others: management and
+    front-end NICs have links of all kinds. A GPU may lower the generation while it is idle; a link that is too narrow,
+    or slow under load, is a fault of slot, riser or board.
     """
 
     name = "pcie.link"
     read_only = True
 
     def canonical(self, target: str) -> str:
-        """The PCI address with its domain, or a pattern over addresses."""
-        return address(target)
+        """gpu/ or nic/ and the PCI address with its domain, or a pattern."""
+        kind, _, place = target.partition("/")
+        if kind not in KINDS or not place:
+            raise BadValue(
+                f"{target!r} is no link", 'gpu/ADDRESS or nic/ADDRESS, such as "gpu/0000:1b:00.0", or "gpu/*"'
+            )
+        return f"{kind}/{address(place)}"
 
     def parse(self, target: str, raw: Raw) -> Value:
         """A mapping of generation and width, or of one of them."""
@@ -54,7 +61,8 @@ class PcieLink(Knob):
 
     def targets(self, host: Host, pattern: str = "*") -> list[str]:
         """Every GPU and every NIC that has a link of its own."""
-        return [d.address for d in devices(host) if (d.is_nic or _is_gpu(d)) and _has_link(host, d.address)]
+        kinds = [(_kind(device), device.address) for device in devices(host)]
+        return [f"{kind}/{place}" for kind, place in kinds if kind and _has_link(host, place)]
 
     def search_root(self, pattern: str) -> str:
         """One look finds them all."""
@@ -62,11 +70,13 @@ class PcieLink(Knob):
 
     def identity(self, host: Host, target: str) -> str:
         """The UUID of a GPU of NVIDIA; others have none that a file shows."""
-        found = reading(lambda: host.text(f"{DEVICES}/{target}/vendor").strip())
-        return identity(host, target) if found == Seen(f"0x{VENDOR}") else ""
+        place = _place(target)
+        found = reading(lambda: host.text(f"{DEVICES}/{place}/vendor").strip())
+        return identity(host, place) if found == Seen(f"0x{VENDOR}") else ""
 
     def read(self, host: Host, target: str) -> Reading:
         """{generation, width}."""
+        target = _place(target)
         if off_the_bus(host, target):
             return Unreadable(OFF_THE_BUS, "device")
         if host.exists(f"{DEVICES}/{target}/physfn"):
@@ -83,6 +93,7 @@ class PcieLink(Knob):
 
     def advice(self, host: Host, target: str, value: Value) -> str:
         """What device and port above it can do, and where to look."""
+        target = _place(target)
         now = _ability(host, target, "current")
         able = {"the device": _ability(host, target, "max"), "the port above it": _above(host, target)}
         words = [f"{who} can do {_said(found)}" for who, found in able.items() if found]
@@ -95,9 +106,16 @@ class PcieLink(Knob):
         return "Documentation/ABI/testing/sysfs-bus-pci; lspci -vv shows LnkCap and LnkSta."
 
 
-def _is_gpu(device: PciDevice) -> bool:
-    kinds = {VENDOR: DISPLAYS, AMD: DISPLAYS | {ACCELERATOR, DISPLAY}}
-    return device.pci_class >> 8 in kinds.get(device.id.partition(":")[0], ())
+def _place(target: str) -> str:
+    return target.partition("/")[2]
+
+
+def _kind(device: PciDevice) -> str:
+    """gpu, nic, or empty for another device."""
+    gpus = {VENDOR: DISPLAYS, AMD: DISPLAYS | {ACCELERATOR, DISPLAY}}
+    if device.pci_class >> 8 in gpus.get(device.id.partition(":")[0], ()):
+        return "gpu"
+    return "nic" if device.is_nic else ""
 
 
 def _has_link(host: Host, target: str) -> bool:

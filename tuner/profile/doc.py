@@ -130,7 +130,9 @@ def _value(value: Any, main: str) -> str:
         return code(shown(value))
     if "text" in value:
         return _file(value)
-    if set(value) == {main} or (len(value) > 1 and len(set(value.values())) == 1):
+    if set(value) == {main} or (
+        len(value) > 1 and {*map(type, value.values())} == {int} and len({*value.values()}) == 1
+    ):
         return code(shown(next(iter(value.values()))))
     return ", ".join(f"{prose(name)} {code(shown(part))}" for name, part in value.items())
 

@@ -78,7 +78,7 @@ cstate/C6: {value: "off", why: Waking up takes too long for us, source: measured
     "nvidia.fabric_manager": "nvidia-fabricmanager.service: {value: running, why: For NVSwitch, source: its guide}\n",
     "nvidia.nvlinks": '"*": {at_least: 12, why: All links of an A100, source: measured here}\n',
     "nvidia.row_remap": '"*": {value: {pending: "no", failure: "no"}, why: Bad memory, source: measured here}\n',
-    "pcie.link": '"0000:1b:00.0": {at_least: {generation: 4, width: 16}, why: Full speed, source: its manual}\n',
+    "pcie.link": '"gpu/0000:1b:00.0": {at_least: {generation: 4, width: 16}, why: Full speed, source: its manual}\n',
     "amdgpu.power_cap": '"*": {at_most: 700, why: Our racks have no more, source: measured here}\n',
     "amdgpu.soc_pstate": '"*": {value: soc_pstate_default, why: AMD has it so, source: its documents}\n',
     "amdgpu.xgmi_plpd": '"*": {value: plpd_default, why: AMD has it so, source: its documents}\n',
