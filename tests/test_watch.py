@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import Result, check_schema, lock_seen_taken, write_profile
 from tuner.cli import watch as watching
+from tuner.host.replay import RecordedNvml
 
 Tuner = Callable[..., Result]
 
@@ -331,6 +332,18 @@ def test_a_look_never_holds_the_lock(host: Path, monkeypatch: pytest.MonkeyPatch
 
 def _args(root: Path) -> argparse.Namespace:
     return argparse.Namespace(root=str(root), profile=None, overlays=[], sets=[])
+
+
+def test_a_look_lets_go_of_the_gpus(
+    copy_host: Callable[..., Path], tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two looks no GPU is held open: somebody may want to reset it."""
+    root, closed = copy_host("a100-cx7"), list[int]()
+    profile = write_profile(tmp_path / "gpu.yaml", 'nvidia.persistence: {"*": enabled}')
+    assert tuner("apply", "--profile", profile, "--root", root).code == 0
+    monkeypatch.setattr(RecordedNvml, "close", lambda nvml: closed.append(1))
+    watching._looked(_args(root))
+    assert closed == [1]
 
 
 def test_looks_leave_nothing_behind(host: Path) -> None:

@@ -90,6 +90,7 @@ def due(start: float, seconds: float, now: float) -> float:
 
 def _looked(args: argparse.Namespace) -> Look:
     host, applied, made = judge.look(args)
+    host.let_go()
     return Look(worst([exit_of(v) for v in made.verdicts]), host, applied, made, off.state(host))
 
 

@@ -88,6 +88,11 @@ class Host:
 
         return LiveNvml()
 
+    def let_go(self) -> None:
+        """Ends what is kept open between two questions to a tool."""
+        if "nvml" in self.__dict__:
+            self.nvml.close()
+
     def command(self, argv: Sequence[str], timeout: float) -> Ran:
         """What a program of the host says; it must not change anything. Nothing of it is evidence."""
         return (

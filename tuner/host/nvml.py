@@ -70,6 +70,9 @@ class Nvml(Protocol):
     def set(self, address: str, name: str, value: Any) -> Any:
         """Sets a word of SETS; only `mig` has an answer."""
 
+    def close(self) -> None:
+        """Lets go of the GPUs, which nobody can reset meanwhile; the next question opens them again."""
+
 
 def fault(name: str) -> OSError:
     """The error of NVML with that name, without NVML_ERROR_."""

@@ -301,6 +301,10 @@ class RecordingNvml:
         """Refused: what is recorded is only read."""
         raise fault(errno.EROFS, nvml_path(MARK, address, name))
 
+    def close(self) -> None:
+        """As Nvml.close."""
+        self._inner.let_go()
+
 
 def _printable(text: str) -> bool:
     """Whether it can be one line of a manifest."""

@@ -64,6 +64,9 @@ class RecordedNvml:
             raise ValueError(f"NVML has no getter for {name}")
         return answer(self._read(nvml_path(self.mark, address, name)))
 
+    def close(self) -> None:
+        """As Nvml.close: nothing is open."""
+
     def set(self, address: str, name: str, value: Any) -> Any:
         """As Nvml.set."""
         self._write(nvml_path(self.mark, address, name), shown(value))
