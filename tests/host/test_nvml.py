@@ -838,6 +838,41 @@ def test_the_process_gets_nothing_of_ours(live: LiveNvml, monkeypatch: pytest.Mo
     os.close(handle)
 
 
+@pytest.fixture
+def left_behind(fake: Fake) -> Iterator[int]:
+    """A process that asked NVML for a tuner that is gone, and that does not end: a stopped one, as one in state D."""
+    gone = subprocess.Popen(["true"])
+    name = f"{gone.pid}.{Path(f'/proc/{gone.pid}/stat').read_text().rpartition(')')[2].split()[19]}"
+    gone.wait()
+    words = [sys.executable, "-I", CHILD, name]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        process.send_signal(signal.SIGSTOP)
+        assert soon(lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes().endswith(f"{name}\0".encode()))
+        yield process.pid
+        process.kill()
+
+
+def test_a_driver_that_hangs_gets_no_second_process(left_behind: int) -> None:
+    """A check before each job would otherwise leave one more behind with every job."""
+    nvml, before = LiveNvml(), children()
+    error = refused(lambda: nvml.get(GPU, "uuid"))
+    assert error.errno == errno.ETIMEDOUT
+    assert str(left_behind) in str(error)
+    assert children() == before
+
+
+def test_a_process_whose_asker_lives_is_no_hindrance(fake: Fake) -> None:
+    """Two runs at once, and one that has just gone."""
+    one, other = LiveNvml(), LiveNvml()
+    assert one.get("", "driver") == other.get("", "driver")
+    code = "import os; from tuner.host.nvml_live import LiveNvml; LiveNvml().get('', 'driver'); os._exit(0)"
+    subprocess.run([sys.executable, "-c", code], cwd=REPO, timeout=60, check=True)
+    third = LiveNvml()
+    assert third.get("", "driver") == other.get("", "driver")
+    for nvml in (one, other, third):
+        nvml.close()
+
+
 def handles() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 

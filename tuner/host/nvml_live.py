@@ -1,7 +1,8 @@
 """NVML of this machine, asked through a process that may hang or crash without us.
 
 A driver that is stuck keeps whoever calls it in the kernel (state D), where no signal arrives: so each answer has a
-time limit, and a process that exceeds it is killed and never waited for. From then on NVML counts as hung for this run.
+time limit, and a process that exceeds it is killed and never waited for. From then on NVML counts as hung for this run,
+and for every later one while that process lives: each would leave another of its kind behind.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from tuner import hung
 from tuner.host.nvml import GETS, SETS, fault
 from tuner.host.shell import ENVIRONMENT, SYSTEM_PATH
 
@@ -29,6 +32,9 @@ LATER = 15.0
 
 STARTS = 2
 """Processes in all: one that died may have been a victim, for example of the memory limit; two are no chance."""
+
+PASSING = 0.3
+"""Seconds in which a process whose asker has gone ends by itself."""
 
 GRACE = 0.5
 """Seconds that a killed process has to go when we end."""
@@ -117,7 +123,7 @@ class LiveNvml:
 
     def __init__(self, first: float = FIRST, later: float = LATER, command: list[str] | None = None) -> None:
         self.first, self.later = first, later
-        self._command = command or [sys.executable, "-I", CHILD]
+        self._command = command or [sys.executable, "-I", CHILD, f"{os.getpid()}.{hung.started(os.getpid())[1]}"]
         self._child: Child | None = None
         self._killed: list[Child] = []
         self._starts, self._initialised = 0, False
@@ -151,6 +157,8 @@ class LiveNvml:
         if self._over is not None:
             raise OSError(*self._over)
         limit = self.later if self._initialised else self.first
+        if not self._starts and (stuck := hanging()):
+            self._give_up(errno.ETIMEDOUT, f"NVML hangs: process {stuck}, which asked it for tuner, does not end")
         try:
             said = self._running().ask(question, limit)
         except TimeoutError:
@@ -193,6 +201,30 @@ class LiveNvml:
 
     def _reap(self) -> None:
         self._killed = [child for child in self._killed if child.process.poll() is None]
+
+
+def hanging() -> int:
+    """The PID of a process that asked NVML for a tuner which is gone, and that does not end; 0 where there is none."""
+    left = set(_orphans())
+    if left:
+        time.sleep(PASSING)
+        left &= set(_orphans())
+    return min(left, default=0)
+
+
+def _orphans() -> Iterator[int]:
+    """Processes that ask NVML for a tuner, named PID.START in their last word, which does not live any more."""
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read(8192).decode("utf-8", "replace").split("\0")
+        except OSError:
+            continue
+        if len(words) > 3 and words[2].endswith(f"/{os.path.basename(CHILD)}"):
+            asker, _, start = words[3].partition(".")
+            gone = asker.isdigit() and hung.started(int(asker))[1] != start
+            if gone and hung.started(pid)[0] not in ("", "Z", "X"):
+                yield pid
 
 
 def read_answer(line: bytes, newest: int) -> dict[str, Any]:
