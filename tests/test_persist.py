@@ -25,7 +25,7 @@ from tests.reboot import reboot
 from tests.test_idle import node, processes
 from tuner import unitfiles
 from tuner.boot import units
-from tuner.cli import persist
+from tuner.cli import installing
 from tuner.errors import Exit, TunerError
 from tuner.host import Host, open_host
 
@@ -124,14 +124,14 @@ def test_an_interpreter_that_others_can_change_is_never_run_as_root(tmp_path: Pa
         unavailable("root")
     root = image(tmp_path / "image")
     host = Host(str(root), "live", "test", "6.1.0")
-    persist._trusted(host, PYTHON)
+    installing._trusted(host, PYTHON)
     folder = root / "opt/tuner"
     if spoil == "owner":
         os.chown(folder, 65534, 0)
     else:
         folder.chmod(0o775 if spoil == "group" else 0o757)
     with pytest.raises(TunerError, match="changed by others"):
-        persist._trusted(host, PYTHON)
+        installing._trusted(host, PYTHON)
 
 
 def test_without_systemd_it_is_refused(tmp_path: Path, tuner: Tuner) -> None:

@@ -43,6 +43,8 @@ class NotingTree(Tree):
         self.inside: dict[tuple[str, str, object], object] = {}
         self.beside: dict[tuple[str, str, object], object] = {}
         self.torn = False
+        self.watch: Callable[[str], object] | None = None
+        """Hears of each look before it is made; an OSError that it raises is what the look gives."""
         self._paused = False
 
     @contextlib.contextmanager
@@ -132,6 +134,8 @@ class NotingTree(Tree):
         self, kind: str, path: str, more: object, look: Callable[[], Found], shown: Callable[[Found], object]
     ) -> Found:
         try:
+            if self.watch:
+                self.watch(path)
             found = look()
         except OSError as error:
             self._keep(kind, path, more, -(error.errno or 0))
@@ -201,9 +205,9 @@ def _above(path: str) -> list[str]:
     return ["/" + "/".join(parts[:depth]) for depth in range(len(parts))]
 
 
-def note(host: Host) -> NotingTree:
-    """From here on, what is read of the host is noted."""
-    tree = NotingTree(host.root)
+def note(host: Host, tree: NotingTree | None = None) -> NotingTree:
+    """From here on, what is read of the host is noted, by `tree` where one is given."""
+    tree = tree or NotingTree(host.root)
     host.tree = tree
     if isinstance(host, RecordedHost):
         for path in host.about:

@@ -121,17 +121,17 @@ def sealed(data: bytes) -> bytes:
     return source_hash(SEED, data)
 
 
-def holds(kept: Kept, root: str) -> bool:
-    """Whether everything that was read for the verdicts reads the same now, on the same machine by the same code."""
+def holds(kept: Kept, root: str, tell: "Callable[[str], object] | None" = None) -> bool:
+    """Whether all that was read reads the same now, on the same machine by the same code; `tell` hears of each look."""
     code, python, made, name, where, outside, inside, _ = kept
     if (code, python, name, where) != (__file__, reader(), named(root), place(root)) or time.time_ns() < made:
         return False
-    return _same(outside) and same(root, inside)
+    return _same(outside, tell) and same(root, inside, tell)
 
 
-def same(root: str, rows: Rows) -> bool:
+def same(root: str, rows: Rows, tell: "Callable[[str], object] | None" = None) -> bool:
     """Whether everything below a root looks the same again."""
-    return _same(rows) if place(root)[:2] == place("/")[:2] else _inside(root, rows)
+    return _same(rows, tell) if place(root)[:2] == place("/")[:2] else _inside(root, rows, tell)
 
 
 def reader() -> str:
@@ -151,13 +151,13 @@ def place(root: str) -> tuple[int, int, str, str]:
     return (top.st_dev, top.st_ino, system.nodename, system.release)
 
 
-def _inside(root: str, rows: Rows) -> bool:
+def _inside(root: str, rows: Rows, tell: "Callable[[str], object] | None") -> bool:
     """The same with `root` as the kernel's own root, so that links end inside it; the former root is taken back."""
     slash, here = posix.open("/", posix.O_PATH), posix.open(".", posix.O_PATH)
     try:
         posix.chroot(root)
         try:
-            return _same(rows)
+            return _same(rows, tell)
         finally:
             _back(slash)
     finally:
@@ -175,10 +175,12 @@ def _back(slash: int) -> None:
         posix._exit(12)
 
 
-def _same(rows: Rows) -> bool:
+def _same(rows: Rows, tell: "Callable[[str], object] | None" = None) -> bool:
     for kind, looks in rows:
         look = LOOKS[kind]
         for path, more, want in looks:
+            if tell:
+                tell(path)
             try:
                 found = look(path, more)
             except OSError as error:

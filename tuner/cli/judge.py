@@ -5,23 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 
 from tuner import applied as cache
-from tuner import documents, evidence, formats, off, render
+from tuner import documents, evidence, formats, hung, off, render, skips
 from tuner import plan as planning
 from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of, words_of
-from tuner.errors import Exit, TunerError, bad_input, worst
+from tuner.errors import Exit, TunerError, worst
 from tuner.host import Host
-from tuner.journal import Journal
-from tuner.knobs import BY_NAME
+from tuner.judging import asks_tools, judged, open_run
 from tuner.ledger import Applied
-from tuner.lock import held
-from tuner.model import Plan, Unreadable, Verdict, settings_id
+from tuner.model import Plan, Verdict, settings_id
 from tuner.profile import load_profile
-
-SETTLING = 1.0
-"""Seconds that verify gives an apply in progress before it says so."""
+from tuner.slurm import gate
 
 
 def verify(args: argparse.Namespace) -> Answer:
@@ -76,14 +71,12 @@ def _noted(host: Host) -> tuple[Applied, Plan, list[str]]:
     tree = evidence.note(host)
     applied, made = judged(host)
     said = notes(host, applied)
-    if not _open_run(host) and not off.state(host) and not _tools(applied):
-        evidence.keep(host, tree, _answers(host, applied, made, said))
+    if not (open_run(host) or off.state(host) or skips.load(host) or hung.living(host.root)):
+        answers = {} if asks_tools(applied) else _answers(host, applied, made, said)
+        answers |= gate.answers(host, applied, made)
+        if answers:
+            evidence.keep(host, tree, answers)
     return applied, made, said
-
-
-def _tools(applied: Applied) -> bool:
-    """Whether a verdict rests on more than files: looking at the files again would not tell that it still holds."""
-    return any(BY_NAME[s.knob].cost != "file" for s in applied.settings if s.knob in BY_NAME)
 
 
 def _answers(host: Host, applied: Applied, made: Plan, said: list[str]) -> dict[str, tuple[int, bytes]]:
@@ -97,45 +90,6 @@ def _answers(host: Host, applied: Applied, made: Plan, said: list[str]) -> dict[
         text = formats.render(name, made, host, applied, said, code)
         answers[name] = int(formats.exit_code(name, code)), text.encode("utf-8")
     return answers
-
-
-def judged(host: Host) -> tuple[Applied, Plan]:
-    """The applied generation and its verdicts; while an apply is under way, what differs is not known."""
-    applied = _applied(host, cache.current(host)[0])
-    if not _writing(host):
-        return applied, planning.verify(host, applied)
-    time.sleep(SETTLING)
-    applied = _applied(host, cache.current(host)[0])
-    made = planning.verify(host, applied)
-    if not _writing(host):
-        return applied, made
-    why = "apply in progress"
-    verdicts = tuple(
-        Verdict(v.setting, Unreadable(why), "unknown", why, v.disruption) if v.state in ("drift", "missing") else v
-        for v in made.verdicts
-    )
-    return applied, Plan(made.settings_id, made.profile, verdicts, ())
-
-
-def _applied(host: Host, found: Applied | None) -> Applied:
-    if found is None:
-        raise bad_input(str(host), "nothing applied yet", "tuner apply --profile NAME, or verify --profile NAME")
-    return found
-
-
-def _writing(host: Host) -> bool:
-    """Whether a run is open and alive."""
-    with host.tree.unnoted():
-        return held(host) and _open_run(host)
-
-
-def _open_run(host: Host) -> bool:
-    """Whether a run began and did not end, or nobody may know."""
-    with host.tree.unnoted():
-        try:
-            return any(g.open_run() for g in Journal(host).generations.values())
-        except PermissionError:
-            return True
 
 
 def notes(host: Host, applied: Applied) -> list[str]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from dataclasses import asdict
 from typing import Any
 
 from tuner import applied as cache
-from tuner import documents, losses, off, render
+from tuner import documents, hung, losses, off, render, skips
 from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of
-from tuner.cli.judge import judged
 from tuner.errors import BadValue, Exit, bad_input, worst
 from tuner.expand import expand
 from tuner.host import Host
 from tuner.journal import Generation, Journal
+from tuner.judging import judged
 from tuner.knobs import BY_NAME, Knob
 from tuner.ledger import Ledger
 from tuner.lock import held
 from tuner.model import Setting, from_plain
 from tuner.readings import read
+from tuner.slurm import store
 
 
 def status(args: argparse.Namespace) -> Answer:
@@ -45,10 +47,24 @@ def status(args: argparse.Namespace) -> Answer:
         rows.append(("worst", f"{documents.worst_state(made)}   ({render.counted(made, planning=False)})"))
         rows += [("", f"{v.state} {v.setting.knob} {v.setting.target}") for v in made.verdicts if exit_of(v)][:8]
     rows += [("left alone", line) for line in losses.said(host)]
+    rows += _jobs_rows(host, document)
     rows += _journal_rows(ledger, readable, document)
     if document["lock_held"]:
         rows.append(("lock", "a run is writing now"))
     return code, document, [render.head(host), *render.table(rows, group=False)]
+
+
+def _jobs_rows(host: Host, document: dict[str, Any]) -> list[tuple[str, str]]:
+    """What keeps jobs from this node, or does not: skips, the last drain of ours in this boot, what hangs."""
+    skipped, drained, paths = skips.load(host), store.left(host), hung.living(host.root)
+    document["skips"] = [asdict(skip) for skip in skipped]
+    document["drained"] = asdict(drained) if drained else None
+    document["hung"] = paths
+    rows = [("skipped", f"{f'{s.knob} {s.target}'.strip()}: {s.words()}") for s in skipped]
+    if drained:
+        job = f", job {drained.job}" if drained.job else ""
+        rows.append(("drained", f"by us: {drained.node}, {drained.when}{job}: {drained.reason}"))
+    return rows + [("hangs", f"{path}: a process of ours hangs there; it is not asked again") for path in paths]
 
 
 def _journal_rows(ledger: Ledger, readable: bool, document: dict[str, Any]) -> list[tuple[str, str]]:

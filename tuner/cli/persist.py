@@ -6,42 +6,22 @@ import argparse
 import contextlib
 import os
 import posixpath
-import re
 import stat
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tuner import applied as cache
 from tuner import documents, idle, losses, off, render, unitfiles
 from tuner.boot import units
 from tuner.cli.common import Answer, open_root, who
+from tuner.cli.installing import RELOADS, SHOW, Done, interpreter, parents, refusals, there, told
 from tuner.errors import Exit, Problem, TunerError, bad_input
 from tuner.host import Host, Unrecorded
 from tuner.host.shell import run
 from tuner.lock import locked
 
-TIMEOUT = 90.0
-"""Seconds for systemd or udev to read everything again."""
-SHOW = 10.0
-"""Seconds for systemd to say how units stand."""
-SAFE = re.compile(r"/[A-Za-z0-9_./+@-]+")
-"""A path that a unit file takes as it is (systemd.service(5), command lines)."""
-RELOADS = (("systemctl", "daemon-reload"), ("udevadm", "control", "--reload"))
 PROPERTIES = ("Id", "ActiveState", "Result", "ExecMainStatus")
 NEVER = ("n/a", "")
-
-
-@dataclass
-class Done:
-    """What was written or removed, what was left alone and why, and what the system was or is still to be told."""
-
-    written: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    after: list[tuple[str, str]] = field(default_factory=list)
 
 
 def install(args: argparse.Namespace) -> Answer:
@@ -49,25 +29,25 @@ def install(args: argparse.Namespace) -> Answer:
     host = open_root(args.root, writing=True)
     texts = check(host, args.python)
     done = Done()
-    with locked(host, who()), _refusals():
+    with locked(host, who()), refusals():
         for path, text in texts.files.items():
             if _text(host, path) != text or stat.S_IMODE(host.stat(path).st_mode) != 0o644:
-                _parents(host, path)
+                parents(host, path)
                 host.put(path, text.encode("ascii"), 0o644, (0, 0) if os.geteuid() == 0 else None)
                 done.written.append(path)
         for path, to in texts.links.items():
-            if not _there(host, path):
-                _parents(host, path)
+            if not there(host, path):
+                parents(host, path)
                 host.symlink(path, to)
                 done.written.append(path)
-        done.after = _told(host, [*RELOADS, ("systemctl", "start", *unitfiles.STARTED)])
+        done.after = told(host, [*RELOADS, ("systemctl", "start", *unitfiles.STARTED)])
     return _answer(host, done, "installed")
 
 
 def check(host: Host, python: str | None) -> unitfiles.Texts:
     """What install would write; TunerError (bad input) for a host or a name that it cannot be written to."""
     _systemd(host)
-    texts = unitfiles.texts(_python(host, python))
+    texts = unitfiles.texts(interpreter(host, python))
     problems = [p for path in (*texts.files, *texts.links) if (p := _taken(host, path, path in texts.links))]
     if problems:
         raise TunerError(problems)
@@ -78,13 +58,13 @@ def remove(args: argparse.Namespace) -> Answer:
     """Deletes what install wrote, and only that; settings stay as they are."""
     host = open_root(args.root, writing=True)
     texts = unitfiles.texts(sys.executable)
-    there = [path for path in (*texts.links, *texts.files) if _there(host, path)]
+    ours = [path for path in (*texts.links, *texts.files) if there(host, path)]
     done = Done()
-    with locked(host, who()), _refusals():
-        named = [posixpath.basename(path) for path in texts.files if path in there and path != unitfiles.RULES]
+    with locked(host, who()), refusals():
+        named = [posixpath.basename(path) for path in texts.files if path in ours and path != unitfiles.RULES]
         if named:
-            done.after = _told(host, [("systemctl", "stop", *named)])
-        for path in there:
+            done.after = told(host, [("systemctl", "stop", *named)])
+        for path in ours:
             if _ours(host, path, path in texts.links):
                 host.unlink(path)
                 done.removed.append(path)
@@ -93,8 +73,8 @@ def remove(args: argparse.Namespace) -> Answer:
         for folder in {posixpath.dirname(path) for path in texts.links}:
             with contextlib.suppress(OSError, Unrecorded):
                 host.rmdir(folder)
-        if there:
-            done.after += _told(host, list(RELOADS))
+        if ours:
+            done.after += told(host, list(RELOADS))
     return _answer(host, done, "removed")
 
 
@@ -107,7 +87,7 @@ def known(host: Host) -> list[dict[str, Any]]:
     rows = []
     for path, text in texts.files.items():
         name = posixpath.basename(path)
-        enabled = _there(host, wanted[path]) if path in wanted else None
+        enabled = there(host, wanted[path]) if path in wanted else None
         state = _state(host, path, text)
         rows.append({"name": name, "path": path, "state": state, "enabled": enabled, "result": results.get(name)})
     return rows
@@ -148,46 +128,13 @@ def _systemd(host: Host) -> None:
         if host.kind == "live"
         else ["/usr/lib/systemd/system", "/lib/systemd/system", units.FOLDER]
     )
-    if not any(_there(host, path) for path in paths):
+    if not any(there(host, path) for path in paths):
         hint = "run `tuner apply --boot` from what starts services here, before jobs start"
         raise bad_input(str(host), "there is no systemd", hint)
 
 
-def _python(host: Host, given: str | None) -> str:
-    """The interpreter of the units: it is there, starts tuner by itself, and nobody but root can change it."""
-    python = given or sys.executable
-    if not SAFE.fullmatch(python):
-        raise bad_input(
-            "--python", f"{python!r} is no absolute path that a unit file takes", "such as /opt/tuner/bin/python"
-        )
-    hint = "--python FILE: the Python of the host itself that has tuner"
-    if host.kind != "recorded" and not _there(host, python):
-        raise bad_input(python, f"is not there on {host}", hint)
-    if host.kind == "live":
-        for path in {python, os.path.realpath(python), str(Path(unitfiles.__file__).parent)}:
-            _trusted(host, path)
-        ran = run([python, "-I", "-c", "import tuner.cli"], SHOW)
-        if ran.failure:
-            raise bad_input(
-                python, "does not find tuner by itself", "install it: pip install, not a checkout on the path"
-            )
-    return python
-
-
-def _trusted(host: Host, path: str) -> None:
-    while True:
-        status = host.stat(path)
-        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if status.st_uid != 0 or (status.st_mode & 0o022 and not sticky):
-            hint = "install tuner as root where only root writes, such as /opt/tuner"
-            raise bad_input(path, "can be changed by others than root, and a unit would run it as root", hint)
-        if path == "/":
-            return
-        path = posixpath.dirname(path)
-
-
 def _taken(host: Host, path: str, is_link: bool) -> Problem | None:
-    if not _there(host, path) or _ours(host, path, is_link):
+    if not there(host, path) or _ours(host, path, is_link):
         return None
     if units.masked(host, path):
         return Problem(path, "is masked", f"systemctl unmask {posixpath.basename(path)}")
@@ -208,29 +155,13 @@ def _ours(host: Host, path: str, is_link: bool) -> bool:
 
 def _state(host: Host, path: str, text: str) -> str:
     """`current`, `outdated`, `not installed`, `masked` or `not ours`."""
-    if not _there(host, path):
+    if not there(host, path):
         return "not installed"
     if units.masked(host, path):
         return "masked"
     if not _ours(host, path, False):
         return "not ours"
     return "current" if _text(host, path) == text else "outdated"
-
-
-def _there(host: Host, path: str) -> bool:
-    try:
-        host.stat(path, follow=False)
-    except (OSError, Unrecorded):
-        return False
-    return True
-
-
-def _parents(host: Host, path: str) -> None:
-    """Makes the directories above that are not there, or that a recorded host does not know."""
-    folder = posixpath.dirname(path)
-    if not _there(host, folder):
-        _parents(host, folder)
-        host.mkdir(folder)
 
 
 def _text(host: Host, path: str) -> str | None:
@@ -240,28 +171,9 @@ def _text(host: Host, path: str) -> str | None:
         return None
 
 
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """A file system that takes nothing is said, whatever was written before."""
-    try:
-        yield
-    except OSError as error:
-        what = f"{error.filename or units.FOLDER}: {error.strerror}"
-        raise TunerError(Problem("", what, "once it can be written: the same command again"), Exit.UNDONE) from None
-
-
-def _told(host: Host, commands: list[tuple[str, ...]]) -> list[tuple[str, str]]:
-    """(command, why it is still to do; empty when done). An image needs none: systemd reads the links when it boots."""
-    if host.kind == "image":
-        return []
-    if host.kind != "live":
-        return [(" ".join(words), "still to do on the host itself") for words in commands]
-    return [(" ".join(words), run(list(words), TIMEOUT).failure) for words in commands]
-
-
 def _results(host: Host, names: list[str]) -> dict[str, str]:
     """How each unit stands, by `systemctl show`; nothing where no systemd answers."""
-    if host.kind != "live" or not _there(host, "/run/systemd/system"):
+    if host.kind != "live" or not there(host, "/run/systemd/system"):
         return {}
     ran = run(["systemctl", "show", f"--property={','.join(PROPERTIES)}", "--", *names], SHOW)
     found = {}

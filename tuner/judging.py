@@ -1,0 +1,89 @@
+"""What is applied, judged now: what verify, status and the prolog rest on."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from tuner import applied as cache
+from tuner import hung, skips
+from tuner import plan as planning
+from tuner.errors import bad_input
+from tuner.evidence import NotingTree
+from tuner.host import Host
+from tuner.host.tree import fault
+from tuner.journal import Journal
+from tuner.knobs import BY_NAME
+from tuner.ledger import Applied
+from tuner.lock import held
+from tuner.model import Plan, Unreadable, Verdict
+
+SETTLING = 1.0
+"""Seconds that an apply in progress is given before it is said."""
+
+IN_PROGRESS = "apply in progress"
+
+
+def judged(host: Host) -> tuple[Applied, Plan]:
+    """The applied generation and its verdicts; while an apply is under way, what differs is not known.
+
+    TunerError (bad input) where nothing is applied. A device at which a look hangs is not asked.
+    """
+    guard(host, hung.living(host.root))
+    applied = _applied(host, cache.current(host)[0])
+    if not _writing(host):
+        return applied, skips.marked(planning.verify(host, applied), host)
+    time.sleep(SETTLING)
+    applied = _applied(host, cache.current(host)[0])
+    made = skips.marked(planning.verify(host, applied), host)
+    if not _writing(host):
+        return applied, made
+    verdicts = tuple(
+        Verdict(v.setting, Unreadable(IN_PROGRESS), "unknown", IN_PROGRESS, v.disruption, remark=v.remark)
+        if v.state in ("drift", "missing")
+        else v
+        for v in made.verdicts
+    )
+    return applied, Plan(made.settings_id, made.profile, verdicts, ())
+
+
+def guard(host: Host, paths: list[str]) -> None:
+    """From here on, a look at a device that hangs fails with EIO instead of hanging too."""
+    if not paths:
+        return
+    tree = host.tree if isinstance(host.tree, NotingTree) else NotingTree(host.root)
+    former = tree.watch
+
+    def watch(path: str) -> None:
+        if any(hung.touches(path, other) for other in paths):
+            raise fault(errno.EIO, path)
+        if former:
+            former(path)
+
+    tree.watch, host.tree = watch, tree
+
+
+def asks_tools(applied: Applied) -> bool:
+    """Whether a verdict rests on more than files: looking at the files again would not tell that it still holds."""
+    return any(BY_NAME[s.knob].cost != "file" for s in applied.settings if s.knob in BY_NAME)
+
+
+def open_run(host: Host) -> bool:
+    """Whether a run began and did not end, or nobody may know."""
+    with host.tree.unnoted():
+        try:
+            return any(g.open_run() for g in Journal(host).generations.values())
+        except PermissionError:
+            return True
+
+
+def _applied(host: Host, found: Applied | None) -> Applied:
+    if found is None:
+        raise bad_input(str(host), "nothing applied yet", "tuner apply --profile NAME, or verify --profile NAME")
+    return found
+
+
+def _writing(host: Host) -> bool:
+    """Whether a run is open and alive."""
+    with host.tree.unnoted():
+        return held(host) and open_run(host)

@@ -1,0 +1,86 @@
+"""What the prolog does besides starting the job: a child that is late is given up, a node is drained, unless braked.
+
+No device file is opened here: what is known of the node is what was remembered while it answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from tuner import applied as cache
+from tuner import hung, off, skips
+from tuner.errors import TunerError
+from tuner.fast import PATH
+from tuner.host import Host, open_host
+from tuner.off import now
+from tuner.slurm import DRAIN, START, gate, store
+from tuner.slurm import policy as policies
+from tuner.slurm.decide import Row, cause, decide, marked, reason
+
+Answer = tuple[int, list[str]]
+"""Exit code, lines for the log."""
+
+
+def given_up(root: str, child: int, budget: float, path: str) -> Answer:
+    """The decision after `budget` seconds without an answer, while the child was looking at `path`."""
+    lines: list[str] = []
+    stuck = not hung.ended(child) and bool(path)
+    if stuck:
+        lines.append(f"a look at {path} hangs: process {child} cannot be killed")
+        lines += _recorded(root, child, path)
+    why = f"not judged: {path} hangs" if stuck else f"budget of {budget:g} s used up"
+    try:
+        code, more = _unjudged(open_host(root), why, path if stuck else "")
+    except TunerError as error:
+        code, more = START, [f"not checked, the job starts: {policies.problem_line(error)}"]
+    return code, [*lines, *more]
+
+
+def _recorded(root: str, child: int, path: str) -> list[str]:
+    """Names what hangs, and removes the evidence: whoever answers from it would look there again."""
+    with contextlib.suppress(OSError):
+        os.unlink(root.rstrip("/") + PATH)
+    try:
+        hung.record(root, child, path, now().isoformat())
+    except OSError as error:
+        return [f"{error.filename or hung.FOLDER}: {error.strerror}"]
+    return []
+
+
+def _unjudged(host: Host, why: str, path: str) -> Answer:
+    """What the policy makes of a node of which only what hangs is known."""
+    policy, applied = policies.of(host), cache.current(host)[0]
+    off_why = off.state(host)
+    if off_why or policy.mode == "off" or applied is None:
+        return START, [off_why or why]
+    seen, skipped = store.seen(host, applied.settings_id), skips.load(host)
+    rows = []
+    for place in seen.values():
+        state, said = ("missing", gate.HANGS) if path and gate.hanging(place, [path]) else ("unknown", why)
+        skip = skips.of(skipped, place.knob, place.target)
+        rows.append(Row(place.knob, place.target, state, place.gate, want=place.want, why=said, skipped=skip))
+    decision = decide(policy, rows, seen)
+    if decision.drain:
+        return drained_by(host, list(decision.drain), applied.settings_id, policy.drains_per_hour)
+    marks = [mark for mark in decision.marks if " unknown " not in mark]
+    return START, [f"job starts with a mark: unknown: {why}", *filter(None, [marked(marks)])]
+
+
+def drained(root: str, answer: dict[str, Any]) -> Answer:
+    """The child found the node unfit."""
+    host = open_host(root)
+    rows = [Row(*row) for row in answer["drain"]]
+    return drained_by(host, rows, answer["settings_id"], policies.of(host).drains_per_hour)
+
+
+def drained_by(host: Host, rows: list[Row], settings_id: str, most: int) -> Answer:
+    """Keeps the job away and leaves the reason; starts it where this node was drained for that often enough."""
+    said, what = reason(rows), cause(rows[0])
+    if store.drains(host, settings_id, what) >= most:
+        return START, [f"job starts, braked: {most} drain{'s' * (most != 1)} per hour for {what}: {said}"]
+    node, job = os.environ.get("SLURMD_NODENAME", ""), os.environ.get("SLURM_JOB_ID", "")
+    left = store.Drained(said, node or host.name, job, now().isoformat())
+    wrong = [store.count(host, settings_id, what), store.leave(host, left)]
+    return DRAIN, [f"drains {left.node}, job {job or 'unknown'}: {said}", *filter(None, wrong)]

@@ -1,0 +1,51 @@
+"""The child of the prolog, when evidence does not answer: judges in full and says what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any
+
+from tuner import evidence, hung, off, skips
+from tuner.errors import TunerError
+from tuner.evidence import NotingTree
+from tuner.host import Host, open_host
+from tuner.judging import judged, open_run
+from tuner.slurm import gate
+from tuner.slurm import policy as policies
+from tuner.slurm.decide import marked
+
+Found = dict[str, Any]
+"""drain: rows of text, worst first; lines: for the log; settings_id."""
+
+
+def looked(root: str, tell: Callable[[str], object], limit: Callable[[float], object]) -> Found:
+    """The decision for the host below `root`; `tell` hears each path before it is looked at, `limit` the budget."""
+    try:
+        host = open_host(root)
+        tree = NotingTree(host.root)
+        tree.watch = tell
+        evidence.note(host, tree)
+        why = off.state(host)
+        return _started(f"tuner is off, the job starts: {why}") if why else _decided(host, tree, limit)
+    except TunerError as error:
+        return _started(f"not checked, the job starts: {policies.problem_line(error)}")
+
+
+def _decided(host: Host, tree: NotingTree, limit: Callable[[float], object]) -> Found:
+    policy = policies.of(host)
+    limit(policy.budget_s)
+    if policy.mode == "off":
+        return _started("")
+    applied, made = judged(host)
+    decision = gate.decided(host, policy, applied, made)
+    answers = gate.kept(policy, applied, decision)
+    if answers and not skips.load(host) and not hung.living(host.root) and not open_run(host):
+        evidence.keep(host, tree, answers)
+    rows = [astuple(row) for row in decision.drain]
+    line = marked(decision.marks)
+    return {"drain": rows, "lines": [line] if line else [], "settings_id": applied.settings_id}
+
+
+def _started(line: str) -> Found:
+    return {"drain": [], "lines": [line] if line else [], "settings_id": ""}

@@ -1,0 +1,132 @@
+"""The script that slurmd starts before a job, and the units that tell Slurm why a node was drained.
+
+slurmd reads the script's output until the end of the pipe and then waits for the script (src/common/run_command.c of
+Slurm), so nothing that the script starts may hold its streams. A script that ends with anything but 0 drains the node
+(slurm.conf(5), Prolog): exit 1 is reached from the checker's 86 alone.
+"""
+
+from __future__ import annotations
+
+from tuner.boot import units
+from tuner.off import PATH as OFF
+from tuner.slurm import DRAIN
+from tuner.slurm.policy import PATH as POLICY
+from tuner.slurm.store import REASON
+
+NAME = "50-tuner"
+"""In a prolog.d, which slurmd runs in reverse order of names: after 90-mount, before 10-cleanup."""
+DIRECTORY = "/etc/slurm/prolog.d"
+NODE = "%n"
+"""In the root that the script judges: the node's name."""
+
+SERVICE = "tuner-slurm-reason.service"
+PATH_UNIT = "tuner-slurm-reason.path"
+WANTED = f"{units.FOLDER}/{units.TARGET}.wants/{PATH_UNIT}"
+CALL = "from tuner.slurm.prolog import main; main()"
+
+SCRIPT = """#!/bin/sh
+{header}
+# Whatever happens to the check, the job starts: only its exit code {drain} keeps the job away and drains this node.
+exec </dev/null >/dev/null 2>&1
+cd /
+python='{python}'
+root="{root}"
+
+# One line to syslog, for which nobody waits longer than a second.
+say() {{
+    [ -x /usr/bin/logger ] || return 0
+    set -- /usr/bin/logger -t tuner-prolog -p daemon.warning -- "job ${{SLURM_JOB_ID:-unknown}}: $1"
+    if [ -x /usr/bin/timeout ]; then
+        /usr/bin/timeout 1 "$@"
+    else
+        "$@" &
+    fi
+}}
+
+if [ -r "${{root}}/proc/cmdline" ]; then
+    read -r line < "${{root}}/proc/cmdline"
+    case " $line " in
+    *' tuner.off '*)
+        say 'tuner is off by the boot token tuner.off: the job starts unchecked'
+        exit 0
+        ;;
+    esac
+fi
+if [ -r "${{root}}{off}" ]; then
+    read -r line < "${{root}}{off}"
+    case "$line" in
+    *'"until": ""'*)
+        say 'tuner is off: the job starts unchecked'
+        exit 0
+        ;;
+    esac
+fi
+if [ -r "${{root}}{policy}" ]; then
+    while read -r line; do
+        case "$line" in
+        'mode: off' | 'mode: off '* | 'mode: "off"'* | "mode: 'off'"*) exit 0 ;;
+        esac
+    done < "${{root}}{policy}"
+fi
+if [ ! -x "$python" ]; then
+    say "$python is not there: the job starts unchecked"
+    exit 0
+fi
+"$python" -I -c '{call}' --root "${{root:-/}}"
+code=$?
+case "$code" in
+0) exit 0 ;;
+{drain}) exit 1 ;;
+esac
+say "the check failed with $code: the job starts unchecked"
+exit 0
+"""
+
+
+def header(what: str) -> str:
+    """The line by which a file of ours is known."""
+    return f"# Written by tuner, units {units.VERSION} (tuner slurm install): {what}"
+
+
+def script(python: str, root: str) -> str:
+    """What goes to prolog.d; `root` is what it judges instead of this machine, empty for this machine.
+
+    Both are paths without characters that a shell treats specially; %n in the root is the node's name.
+    """
+    return SCRIPT.format(
+        header=header("the check before a job"),
+        python=python,
+        root=root.rstrip("/").replace(NODE, "${SLURMD_NODENAME:-}"),
+        off=OFF,
+        policy=POLICY,
+        call=CALL,
+        drain=DRAIN,
+    )
+
+
+def files(python: str) -> dict[str, str]:
+    """The units: PathChanged sees the rename that puts a reason in place; Restart is for a slurmctld that is down."""
+    service = f"""{header("tells Slurm why tuner drained this node")}
+[Unit]
+Description=The reason of a drain by tuner, in the words of Slurm
+StartLimitIntervalSec=900
+StartLimitBurst=10
+
+[Service]
+ExecStart={python} -I -m tuner slurm reason
+Restart=on-failure
+RestartSec=30
+TimeoutStopSec=10
+"""
+    path = f"""{header("starts tuner-slurm-reason.service when a reason was left")}
+[Unit]
+Description=A node that tuner drained
+
+[Path]
+PathChanged={REASON}
+Unit={SERVICE}
+
+[Install]
+WantedBy={units.TARGET}
+"""
+    return {f"{units.FOLDER}/{SERVICE}": service, f"{units.FOLDER}/{PATH_UNIT}": path}

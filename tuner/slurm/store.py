@@ -1,0 +1,146 @@
+"""What the prolog keeps in /run/tuner, and so until the next boot: what was seen ok, its drains, the last reason.
+
+All is written whole and by rename, under a name of its own for each process: prologs of several jobs may run at once.
+Nothing here is trusted with more than it says: a file that cannot be understood counts as not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tuner.fast import BOOT
+from tuner.host import Host, Unrecorded
+from tuner.host.door import make_parents
+from tuner.host.replacing import fill
+
+SEEN = "/run/tuner/seen"
+DRAINS = "/run/tuner/slurm/drains"
+REASON = "/run/tuner/slurm/reason"
+HOUR = 3600.0
+MOST = 4096
+"""Places and drains that are remembered."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A setting that was as wanted: what it takes to judge it when nobody can look any more."""
+
+    knob: str
+    target: str
+    gate: str
+    want: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drained:
+    """The last drain of ours: its reason, of which node, for which job, when."""
+
+    reason: str
+    node: str
+    job: str
+    when: str
+
+
+def clock() -> float:
+    """Seconds since this machine came up, sleep included: nobody sets this clock (clock_gettime(2))."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot(host: Host) -> str:
+    """The boot id; empty where none can be read."""
+    try:
+        return host.peek(BOOT).strip()
+    except (OSError, Unrecorded):
+        return ""
+
+
+def seen(host: Host, settings_id: str) -> dict[tuple[str, str], Place]:
+    """The places that were ok in this boot under these settings."""
+    found = _read(host, SEEN)
+    if not isinstance(found, dict) or (found.get("boot"), found.get("settings_id")) != (boot(host), settings_id):
+        return {}
+    try:
+        places = [Place(row[0], row[1], row[2], row[3], tuple(row[4])) for row in found["seen"]]
+    except (TypeError, KeyError, IndexError):
+        return {}
+    return {(place.knob, place.target): place for place in places}
+
+
+def see(host: Host, settings_id: str, places: Iterable[Place]) -> str:
+    """Adds places that are ok now; returns why it could not, empty when it did."""
+    before = seen(host, settings_id)
+    now = {**before, **{(place.knob, place.target): place for place in places}}
+    if now == before:
+        return ""
+    rows = [list(asdict(place).values()) for place in list(now.values())[:MOST]]
+    return put(host, SEEN, {"boot": boot(host), "settings_id": settings_id, "seen": rows})
+
+
+def drains(host: Host, settings_id: str, cause: str) -> int:
+    """How often this node was drained for that cause under these settings in the last hour."""
+    return sum(row[1:] == [settings_id, cause] for row in _recent(host))
+
+
+def count(host: Host, settings_id: str, cause: str) -> str:
+    """Counts a drain; returns why it could not, empty when it did."""
+    return put(host, DRAINS, [*_recent(host)[-MOST:], [clock(), settings_id, cause]])
+
+
+def leave(host: Host, drained: Drained) -> str:
+    """Leaves the reason for tuner-slurm-reason.path; returns why it could not, empty when it did."""
+    return put(host, REASON, asdict(drained))
+
+
+def left(host: Host) -> Drained | None:
+    """The last reason that was left; None where there is none."""
+    found = _read(host, REASON)
+    try:
+        drained = Drained(**{name: found[name] for name in Drained.__dataclass_fields__})
+    except (TypeError, KeyError):
+        return None
+    return drained if all(isinstance(word, str) for word in asdict(drained).values()) else None
+
+
+def put(host: Host, path: str, data: Any) -> str:
+    """Writes a document whole; returns why it could not, empty when it did."""
+    fresh = f".{os.path.basename(path)}.{os.getpid()}"
+    try:
+        make_parents(host, path)
+        with host.tree.at(path, follow=False) as (handle, name, _):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh, dir_fd=handle)
+            opened = os.open(fresh, flags, 0o600, dir_fd=handle)
+            try:
+                fill(opened, json.dumps(data).encode("ascii") + b"\n", 0o644, None, None)
+                os.rename(fresh, name, src_dir_fd=handle, dst_dir_fd=handle)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(fresh, dir_fd=handle)
+                raise
+            finally:
+                os.close(opened)
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return ""
+
+
+def _recent(host: Host) -> list[list[Any]]:
+    found, now = _read(host, DRAINS), clock()
+    rows = found if isinstance(found, list) else []
+    whole = [row for row in rows if isinstance(row, list) and len(row) == 3 and isinstance(row[0], (int, float))]
+    return [row for row in whole if 0 <= now - row[0] < HOUR]
+
+
+def _read(host: Host, path: str) -> Any:
+    try:
+        return json.loads(host.peek(path))
+    except (OSError, Unrecorded, ValueError, RecursionError):
+        return None
