@@ -17,6 +17,8 @@ fast: $(VENV)/test
 
 bench: $(VENV)/test
 	$(BIN)/python -m tests.bench.verify
+	$(BIN)/python -m tests.bench.prolog
+	$(BIN)/python -m tests.bench.fleet
 
 $(VENV)/core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -22,7 +22,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "tuner.verify/1": ("schema", "id", "settings_id", "profile", "host", "verdicts", "counts", "state"),
     "tuner.apply/1": ("schema", "generation", "settings_id", "changed", "held", "undone", "outcomes"),
     "tuner.rollback/1": ("schema", "host", "undone", "not_restored", "outcomes"),
-    "tuner.status/1": ("schema", "host", "off", "settings_id", "who", "when", "state"),
+    "tuner.status/1": ("schema", "host", "off", "settings_id", "who", "when", "state", "skips", "drained", "hung"),
     "tuner.explain/1": ("schema", "host", "knob", "target", "settings"),
     "tuner.history/1": ("schema", "host", "generations"),
     "tuner.hosts/1": ("schema", "hosts"),
@@ -32,7 +32,19 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "tuner.profiles/1": ("schema", "host", "profiles"),
     "tuner.lint/1": ("schema", "host", "files", "findings"),
     "tuner.profile-diff/1": ("schema", "host", "one", "other", "only_one", "only_other", "different"),
-    "tuner.detect/1": ("schema", "host", "gpus", "nics", "rails", "switches", "numa", "profiles", "unread"),
+    "tuner.detect/1": (
+        "schema",
+        "host",
+        "gpus",
+        "nics",
+        "rails",
+        "switches",
+        "numa",
+        "profiles",
+        "unread",
+        "topology",
+        "disagreements",
+    ),
     "tuner.capture/1": ("schema", "host"),
     "tuner.image/1": ("schema", "host", "apply", "persist"),
     "tuner.demo/1": ("schema", "steps", "restored"),
@@ -63,6 +75,12 @@ PROMISED: dict[str, tuple[str, ...]] = {
         "rest",
     ),
     "tuner.persist/1": ("schema", "host", "written", "removed", "left", "after"),
+    "tuner.slurm-prolog/1": ("schema", "host", "decision", "said"),
+    "tuner.slurm-install/1": ("schema", "host", "written", "removed", "left", "after", "findings", "lines"),
+    "tuner.slurm-skip/1": ("schema", "host", "skips"),
+    "tuner.slurm-reason/1": ("schema", "host", "drained", "said"),
+    "tuner.fleet/1": ("schema", "verb", "hosts", "groups", "unreachable"),
+    "tuner.bundle/1": ("schema", "path", "version", "release", "digest", "size"),
     "tuner.error/1": ("schema", "exit", "errors"),
     "tuner.applied/1": ("schema", "generation", "settings_id", "profile", "who", "when", "settings", "held"),
 }
@@ -92,8 +110,12 @@ INNER: list[tuple[str, str, tuple[str, ...]]] = [
     ("tuner.reassert/1", "held", CHANGE),
     ("tuner.persist/1", "units", ("name", "path", "state", "enabled", "result")),
     ("tuner.persist/1", "after", ("action", "done", "why")),
+    ("tuner.slurm-install/1", "findings", ("level", "what", "do", "line")),
+    ("tuner.slurm-skip/1", "skips", ("knob", "target", "since", "until", "who", "why")),
     ("tuner.error/1", "errors", ("where", "what", "hint")),
 ]
+
+WHEN = "2026-11-30T03:00:00+00:00"
 
 WRONG: list[tuple[str, tuple[str | int, ...], Any]] = [
     ("tuner.plan/1", ("verdicts", 0, "state"), "fine"),
@@ -126,6 +148,13 @@ WRONG: list[tuple[str, tuple[str | int, ...], Any]] = [
     ("tuner.persist/1", ("units", 0, "state"), "fine"),
     ("tuner.persist/1", ("units", 0, "enabled"), "yes"),
     ("tuner.persist/1", ("written",), ["relative"]),
+    ("tuner.slurm-prolog/1", ("decision",), "wait"),
+    ("tuner.slurm-install/1", ("findings", 0, "level"), "fatal"),
+    ("tuner.slurm-install/1", ("lines",), ["no assignment"]),
+    ("tuner.slurm-skip/1", ("skips", 0, "until"), "tomorrow"),
+    ("tuner.slurm-reason/1", ("drained",), {"reason": "x" * 81, "node": "n1", "job": "", "when": WHEN}),
+    ("tuner.bundle/1", ("path",), "tuner.tar.gz"),
+    ("tuner.bundle/1", ("digest",), "0123abcd"),
     ("tuner.error/1", ("exit",), 2),
     ("tuner.error/1", ("errors",), []),
     ("tuner.profile/1", ("settings", 0, "want"), {"exactly": 1}),
@@ -177,6 +206,11 @@ def documents(tuner: Tuner, root: Path, tmp_path: Path) -> dict[str, Document]:
         ["status", "--root", root],
         ["history", "--root", root],
         ["explain", "sysctl:vm.swappiness", "--root", root],
+        ["slurm", "prolog", "--root", root],
+        ["slurm", "install", "--root", root],
+        ["slurm", "skip", "thp", "--for", "2h", "--why", "a test", "--root", root],
+        ["slurm", "reason", "--root", root],
+        ["fleet", "bundle", tmp_path / "bundle"],
         ["off", "--root", root, "--why", "a test"],
         ["detect", "--root", root],
         ["capture", tmp_path / "captured.host", "--root", root],
@@ -207,9 +241,9 @@ def test_one_schema_for_every_document() -> None:
 
 def test_documents_keep_what_is_promised(documents: dict[str, Document]) -> None:
     """Every verb's document has the promised fields, down to verdicts, changes, outcomes and settings."""
-    elsewhere = {"tuner.demo/1", "tuner.watch/1", "tuner.image/1"}
+    elsewhere = {"tuner.demo/1", "tuner.watch/1", "tuner.image/1", "tuner.fleet/1"}
     assert set(documents) == set(PROMISED) - elsewhere, (
-        "these are checked where the demo, the watch and images are tested"
+        "these are checked where the demo, the watch, images and fleets are tested"
     )
     for name, fields in PROMISED.items():
         if name not in documents:

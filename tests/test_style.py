@@ -25,8 +25,8 @@ OLDEST = (3, 10)
 """As requires-python in pyproject.toml has it."""
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "model", "shipped", "fastyaml", "fast"),
-    ("host", "sim", "pci", "pci_names", "hardware", "scrub", "cpulist", "holders"),
+    ("errors", "model", "shipped", "fastyaml", "fast", "hung"),
+    ("host", "sim", "pci", "pci_names", "hardware", "scrub", "cpulist", "holders", "probes"),
     ("boot",),
     ("knobs",),
     ("profile", "journal", "ledger", "persist", "plan", "expand", "nextboot", "readings"),
@@ -46,8 +46,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "losses",
         "reassert",
         "unitfiles",
+        "skips",
+        "judging",
     ),
-    ("documents", "render", "formats"),
+    ("documents", "render", "formats", "fleet"),
+    ("slurm",),
     ("cli", "__main__"),
 )
 """Modules and packages of tuner; each may import from its own line and from those above it, never from below."""

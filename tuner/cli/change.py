@@ -33,6 +33,8 @@ from tuner.undo import settle
 
 def plan(args: argparse.Namespace) -> Answer:
     """What apply would do now."""
+    if args.output and args.as_if:
+        raise bad_input("-o", "keeps no plan for files that are not in place", "leave -o or --as-if out")
     host = open_root(args.root)
     profile = profile_of(host, args)
     match.require(host, profile.match, profile.name)

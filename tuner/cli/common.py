@@ -9,6 +9,7 @@ import shlex
 from typing import Any
 
 from tuner import __version__, documents
+from tuner.boot.planned import Planned
 from tuner.errors import Exit, bad_input
 from tuner.host import Host, Unrecorded, open_host
 from tuner.journal import Line
@@ -16,6 +17,7 @@ from tuner.ledger import Applied
 from tuner.model import Verdict
 from tuner.off import now
 from tuner.profile import Profile, load_profile
+from tuner.profile.files import ETC, read_trusted
 
 Answer = tuple[Exit, dict[str, Any], list[str]]
 """Exit code, JSON document, lines for people."""
@@ -51,8 +53,20 @@ def who() -> str:
 
 
 def profile_of(host: Host, args: argparse.Namespace) -> Profile:
-    """The profile of --profile with --with and --set over it."""
-    return load_profile(host, args.profile, args.overlays, args.sets)
+    """The profile of --profile with --with and --set over it, read as if the files of --as-if were in place."""
+    given = getattr(args, "as_if", ())
+    return load_profile(_as_if(host, given) if given else host, args.profile, args.overlays, args.sets)
+
+
+def _as_if(host: Host, given: list[str]) -> Host:
+    """The host with some files of /etc/tuner exchanged, each PATH=FILE."""
+    files: dict[str, str | None] = {}
+    for text in given:
+        path, equals, file = text.partition("=")
+        if not equals or not file or os.path.normpath(path) != path or not path.startswith(f"{ETC}/"):
+            raise bad_input(f"--as-if {text}", "is not PATH=FILE", f"such as --as-if {ETC}/site.yaml=site.yaml")
+        files[path] = read_trusted(file).decode("utf-8", "surrogateescape")
+    return Planned(host, files)
 
 
 def no_overlays(args: argparse.Namespace) -> None:

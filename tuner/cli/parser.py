@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from tuner import __version__
+from tuner.cli.options import EXITS, Parser
+from tuner.cli.options import all_rows as _all
+from tuner.cli.options import allow as _allow
+from tuner.cli.options import monitors as _monitors
+from tuner.cli.options import overlays as _overlays
+from tuner.cli.options import profile as _profile
+from tuner.cli.options import unmentioned as _unmentioned
+from tuner.cli.options import verb as _verb
+from tuner.cli.words_fleet import fleet as _fleet
 from tuner.errors import bad_input
-from tuner.model import DISRUPTIONS
-
-EXITS = """exit codes:
-  0 as wanted     10 differs     11 hardware missing     12 could not tell     13 right after next boot     14 held
-  20 failed, all undone     21 something could not be restored     30 another run     31 not for this host
-  64 bad input"""
 
 MODULES = {
     "plan": "change", "apply": "change", "rollback": "change", "verify": "judge", "status": "look", "explain": "look",
@@ -21,17 +24,11 @@ MODULES = {
     "list_profiles": "profiles", "show": "profiles", "lint": "profiles", "diff": "profiles", "init": "profiles",
     "schema": "profiles", "detect": "inventory", "capture": "inventory", "demo": "demo",
     "formatted": "watch", "watch": "watch", "again": "again",
+    "prolog": "slurm", "slurm_install": "slurm", "skip": "slurm", "reason": "slurm",
     "install": "persist", "remove": "persist", "persist_status": "persist", "ready": "persist", "image": "image",
+    "fleet": "fleet", "fleet_bundle": "fleet", "fleet_playbooks": "fleet",
 }  # fmt: skip
 """Which module of tuner.cli has the function of a verb: imported when the verb is called, not before."""
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse that raises our error instead of exiting with 2."""
-
-    def error(self, message: str) -> NoReturn:
-        """Bad usage is bad input: exit 64."""
-        raise bad_input("", message, f"{self.prog} --help")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -47,7 +44,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="word", required=True, parser_class=Parser)
     plan = _verb(verbs, "plan", "plan", "show what apply would do; writes nothing, needs no root")
     _profile(plan, required=True)
-    plan.add_argument("-o", dest="output", metavar="FILE", help="also keep the plan, for `tuner apply FILE`")
+    _as_if(plan)
     _allow(plan)
     _unmentioned(plan)
     _all(plan)
@@ -94,10 +91,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     capture.add_argument("file", metavar="FILE", help="a file that is not there yet")
     capture.add_argument("--no-scrub", action="store_true", help="keep serials, addresses and names")
     _verb(verbs, "demo", "demo", "the whole cycle on a copy of a recorded MI300X node", root=False)
-    _profiles(verbs)
-    _persist(verbs)
-    _image(verbs)
-    _switch(verbs)
+    for group in (_profiles, _persist, _image, _switch, _fleet, _slurm):
+        group(verbs)
     return _dispatched(parser.parse_args(list(words)))
 
 
@@ -146,6 +141,12 @@ def _again(apply: argparse.ArgumentParser) -> None:
     apply.add_argument("--device", nargs="+", metavar="DEVICE", help=what)
 
 
+def _as_if(plan: argparse.ArgumentParser) -> None:
+    plan.add_argument("-o", dest="output", metavar="FILE", help="also keep the plan, for `tuner apply FILE`")
+    what = "plan as if FILE were in place of the host's PATH below /etc/tuner (site.yaml, a profile); repeatable"
+    plan.add_argument("--as-if", action="append", default=[], metavar="PATH=FILE", help=what)
+
+
 def _switch(verbs: Any) -> None:
     off = _verb(verbs, "off", "off", "stop everything that runs by itself; an operator's apply still runs")
     off.add_argument("--why", required=True, metavar="TEXT")
@@ -176,6 +177,33 @@ def _image(verbs: Any) -> None:
     image.set_defaults(plan=None, expect=None, allow=["all"], keep_unmentioned=False, on_error="undo", boot=False)
 
 
+def _slurm(verbs: Any) -> None:
+    group = verbs.add_parser("slurm", help="the check before a job: prolog, install, skip, reason", allow_abbrev=False)
+    below = group.add_subparsers(title="verbs", metavar="VERB", dest="under", required=True, parser_class=Parser)
+    _verb(below, "prolog", "prolog", "whether this node takes the job that starts: exit 0, or 86 to drain it")
+    what = "write the script of prolog.d and the units, and say what slurm.conf needs; slurm.conf is never edited"
+    install = _verb(below, "install", "slurm_install", what)
+    install.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
+    install.add_argument("--remove", action="store_true", help="remove what install wrote")
+    where = "the folder that Prolog of slurm.conf names (/etc/slurm/prolog.d)"
+    install.add_argument("--dir", dest="directory", default="/etc/slurm/prolog.d", metavar="DIR", help=where)
+    what = "the Python that has tuner, as the host itself names it (the one that runs now)"
+    install.add_argument("--python", metavar="FILE", help=what)
+    what = "a copied host that the script judges instead of this machine, %%n in it the node's name: for test clusters"
+    install.add_argument("--judged-root", metavar="DIR", help=what)
+    skip = _verb(below, "skip", "skip", "for a while, let jobs start whatever is found at a place")
+    skip.add_argument("place", nargs="?", metavar="KNOB[:TARGET]", help="without it, the skips that are in force")
+    skip.add_argument("--for", dest="span", metavar="SPAN", help="such as 30m, 2h, 1d; at most 7d")
+    skip.add_argument("--why", metavar="TEXT")
+    skip.add_argument("--remove", action="store_true", help="end the skip of this place")
+    _verb(
+        below,
+        "reason",
+        "reason",
+        "give Slurm the reason of our drain: for tuner-slurm-reason.service",
+    )
+
+
 def _profiles(verbs: Any) -> None:
     group = verbs.add_parser("profiles", help="profiles: list, show, lint, diff, init, schema", allow_abbrev=False)
     below = group.add_subparsers(title="verbs", metavar="VERB", dest="under", required=True, parser_class=Parser)
@@ -193,98 +221,3 @@ def _profiles(verbs: Any) -> None:
     init = _verb(below, "init", "init", "write a commented profile to start from")
     init.add_argument("file", metavar="FILE", help="a file that is not there yet")
     _verb(below, "schema", "schema", "the JSON Schema of profiles, for editors", root=False)
-
-
-def _verb(verbs: Any, name: str, function: str, what: str, *, root: bool = True) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=what,
-        description=f"{what}.",
-        epilog=EXITS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(verb=function)
-    if root:
-        parser.add_argument("--root", metavar="DIR", help="a copied host or an image instead of this machine")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return parser
-
-
-def _profile(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    kept = parser.prog.endswith(" apply")
-    without = "" if required or kept else "; without it, the applied generation"
-    what = f"name or file of a profile{without}"
-    parser.add_argument("--profile", required=required, metavar="PROFILE", help=what)
-    _overlays(parser)
-
-
-def _overlays(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--with", dest="overlays", action="append", default=[], metavar="OVERLAY", help="an overlay over it; repeatable"
-    )
-    parser.add_argument(
-        "--set",
-        dest="sets",
-        action="append",
-        default=[],
-        metavar="KNOB:TARGET=VALUE",
-        help="one setting over all files, the value in YAML; repeatable",
-    )
-
-
-def _all(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="also the settings that are as wanted")
-
-
-def _monitors(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--format",
-        choices=("nagios", "prometheus", "junit"),
-        help="for a monitoring plugin (exit codes 0 to 3), node_exporter's textfile collector, or CI",
-    )
-    parser.add_argument(
-        "--watch",
-        type=_seconds,
-        metavar="SECONDS",
-        help="look again every so many seconds (0.5 or more) and print what changed, until Ctrl-C",
-    )
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.5 <= number <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.5 to 86400")
-    return number
-
-
-def _unmentioned(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--keep-unmentioned",
-        action="store_true",
-        help="leave what an earlier profile changed and this one does not name; without it, it is given back",
-    )
-
-
-def _allow(parser: argparse.ArgumentParser) -> None:
-    classes = ",".join(DISRUPTIONS[1:])
-    parser.add_argument(
-        "--allow",
-        type=_classes,
-        default=["auto"],
-        metavar="CLASS[,CLASS]",
-        help=f"disruption that may be caused besides auto, out of {classes},all; none: harmless only. "
-        "auto (the default): app, and memory and clocks while no job has a GPU or RDMA device open",
-    )
-
-
-def _classes(text: str) -> list[str]:
-    words = [word for word in text.split(",") if word]
-    unknown = [word for word in words if word not in (*DISRUPTIONS, "auto", "all")]
-    if unknown or not words:
-        raise argparse.ArgumentTypeError(f"no class {', '.join(unknown) or repr(text)}")
-    return words

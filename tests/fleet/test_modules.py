@@ -1,0 +1,304 @@
+"""The modules by themselves, on copies of recorded hosts; their documentation; and ansible-lint over the playbooks."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import unavailable, write_profile
+from tests.test_packaging import REPO
+
+pytest.importorskip("ansible")
+
+PLAYBOOKS = REPO / "playbooks"
+MODULES = sorted((PLAYBOOKS / "library").glob("*.py"))
+Module = Callable[..., dict[str, Any]]
+
+
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"module_{name}", PLAYBOOKS / "library" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command line of this checkout as a program."""
+    path = tmp_path_factory.mktemp("bin") / "tuner"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={REPO} exec {sys.executable} -m tuner "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def module(command: Path, root: Path, tmp_path: Path) -> Module:
+    """module(check=False, **arguments) -> what the module `tuner` answers on a copy of plain-vm."""
+
+    def run(*, check: bool = False, **arguments: Any) -> dict[str, Any]:
+        given = {"root": str(root), "executable": str(command), **arguments}
+        given |= {"_ansible_check_mode": check, "_ansible_diff": True}
+        file = tmp_path / "arguments.json"
+        file.write_text(json.dumps({"ANSIBLE_MODULE_ARGS": given}), encoding="utf-8")
+        words = [sys.executable, str(PLAYBOOKS / "library/tuner.py"), str(file)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        answer: dict[str, Any] = json.loads(done.stdout)
+        assert bool(answer.get("failed")) == bool(done.returncode)
+        return answer
+
+    return run
+
+
+def texts(answer: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {part["after_header"]: (part["before"], part["after"]) for part in answer["diff"]}
+
+
+def test_check_mode_is_what_apply_then_does(module: Module, root: Path) -> None:
+    """The same changes and the same diff, site included; nothing is written before."""
+    arguments = {"profile": "linux-gpu", "site": {"settings": {"sysctl": {"vm.swappiness": 7}}}}
+    kernel = root / "proc/sys/vm/swappiness"
+    planned = module(check=True, **arguments)
+    assert planned["changed"]
+    assert kernel.read_text() == "60\n"
+    assert not (root / "etc/tuner").exists()
+    applied = module(**arguments)
+    assert applied["changed"]
+    assert kernel.read_text() == "7\n"
+    assert texts(applied) == texts(planned)
+    assert texts(applied)["sysctl vm.swappiness"] == ("60\n", "7\n")
+    again = module(**arguments)
+    assert (again["changed"], again["changes"], again.get("diff", [])) == (False, [], [])
+    assert not module(check=True, **arguments)["changed"]
+
+
+def test_settings_that_hold_already_are_recorded_once(module: Module, root: Path, tmp_path: Path) -> None:
+    """Nothing to write, but another profile is the applied one now: a change once, then none."""
+    profile = write_profile(tmp_path / "p.yaml", "thp: {enabled: {one_of: [always, madvise, never]}}")
+    first = module(profile=str(profile))
+    assert first["changed"] is True
+    assert first["changes"] == []
+    assert module(profile=str(profile))["changed"] is False
+    assert module(profile=str(profile), check=True)["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ({"profile": "no-such"}, 64, "no such profile; hint: known: "),
+        ({"profile": "linux-gpu", "set": ["sysctl:vm.swappiness=x"]}, 64, "; hint: "),
+        ({"profile": "linux-gpu", "expect": "00000000"}, 10, "00000000"),
+        ({"profile": "mi300x"}, 31, "; hint: "),
+        ({"state": "verified"}, 64, "nothing applied yet"),
+        ({"profile": "linux-gpu", "files": {"../passwd": "x"}}, 64, "is no profile, overlay or host file"),
+        ({"profile": "linux-gpu", "site": {"no": 1}}, 64, "etc/tuner/site.yaml"),
+        ({"profile": "linux-gpu", "executable": "/no/tuner"}, 12, "not installed on this node (install.yml)"),
+    ],
+    ids=["profile", "set", "expect", "wrong host", "nothing applied", "file", "site", "executable"],
+)
+def test_each_failure_is_one_line_and_changes_nothing(
+    module: Module, root: Path, arguments: dict[str, Any], code: int, said: str
+) -> None:
+    """What is wrong and what to do, with tuner's exit code, in check mode as for real."""
+    for check in (True, False):
+        answer = module(check=check, **arguments)
+        assert answer["failed"], answer
+        assert answer["exit"] == code, answer
+        assert said in answer["msg"] and "\n" not in answer["msg"]
+        assert answer["changed"] is False
+    assert not (root / "etc/tuner").exists()
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60\n"
+
+
+def test_drift_fails_verify_and_names_it(module: Module, root: Path) -> None:
+    assert not module(profile="linux-gpu").get("failed")
+    assert not module(state="verified").get("failed")
+    (root / "proc/sys/vm/swappiness").write_text("60\n")
+    answer = module(state="verified")
+    assert (answer["failed"], answer["exit"], answer["changed"]) == (True, 10, False)
+    assert answer["msg"].startswith("differs: sysctl vm.swappiness 60 want 1 (drift: ")
+    assert [d["target"] for d in answer["differences"] if d["state"] == "drift"] == ["vm.swappiness"]
+
+
+def test_files_of_the_inventory_can_be_written_by_root_alone(module: Module, root: Path) -> None:
+    """Under umask 0 too: profile, overlay and the folders above them; a profile of the inventory is used at once."""
+    text = "name: ours\nsummary: x\nsettings:\n  sysctl: {vm.swappiness: 4}\n"
+    overlay = "name: more\nsummary: x\nsettings:\n  sysctl: {vm.zone_reclaim_mode: 1}\n"
+    files = {"profiles/ours.yaml": text, "profiles/overlays/more.yaml": overlay}
+    former = os.umask(0)
+    try:
+        answer = module(profile="ours", overlays=["more"], files=files)
+    finally:
+        os.umask(former)
+    assert not answer.get("failed"), answer
+    assert (root / "proc/sys/vm/swappiness").read_text() == "4\n"
+    assert (root / "proc/sys/vm/zone_reclaim_mode").read_text() == "1\n"
+    made = [root / "etc/tuner", *(root / "etc/tuner").rglob("*")]
+    assert {path.name for path in made} >= {"ours.yaml", "more.yaml", "profiles", "overlays"}
+    assert [str(path) for path in made if path.stat().st_mode & 0o022] == []
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_held_settings_warn_or_fail(module: Module, root: Path, tmp_path: Path, strict: bool) -> None:
+    """What nobody allowed is a warning; with fail_on_held the task fails. What is allowed is done either way."""
+    profile = write_profile(tmp_path / "p.yaml", "sysctl: {vm.swappiness: 5}\nhugepages: {node0/2MB: 16}")
+    answer = module(profile=str(profile), allow=["none"], fail_on_held=strict)
+    assert bool(answer.get("failed")) is strict
+    assert strict or "hugepages node0/2MB" in str(answer["warnings"])
+    assert (root / "proc/sys/vm/swappiness").read_text() == "5\n"
+    assert answer["changed"] is True
+
+
+def test_rolled_back_by_number_and_in_check_mode(module: Module, root: Path) -> None:
+    """Two generations; back to the first, then to before it; nothing left to undo is no failure."""
+    kernel = root / "proc/sys/vm/swappiness"
+    for value in (5, 6):
+        module(profile="linux-gpu", set=[f"sysctl:vm.swappiness={value}"])
+    assert module(state="rolled_back", to=1, check=True)["changed"]
+    assert kernel.read_text() == "6\n"
+    assert module(state="rolled_back", to=1)["changed"]
+    assert kernel.read_text() == "5\n"
+    assert not module(state="rolled_back", to=1)["changed"]
+    assert module(state="rolled_back", to=0)["changed"]
+    assert kernel.read_text() == "60\n"
+    assert not module(state="rolled_back", to=0)["changed"]
+
+
+def test_what_somebody_else_changed_fails_the_rollback(module: Module, root: Path) -> None:
+    module(profile="linux-gpu")
+    (root / "proc/sys/vm/swappiness").write_text("30\n")
+    answer = module(state="rolled_back")
+    assert (answer["failed"], answer["exit"]) == (True, 10)
+    assert "vm.swappiness" in answer["msg"]
+    assert (root / "proc/sys/vm/swappiness").read_text() == "30\n"
+
+
+def test_a_failed_apply_takes_its_site_back(module: Module, copy_host: Callable[..., Path]) -> None:
+    """A write is refused: all is undone, and /etc/tuner is as it was."""
+    host = copy_host("plain-vm", "swappiness-refused")
+    answer = module(profile="linux-gpu", root=str(host), site={"boots_from": "disk"})
+    assert (answer["failed"], answer["exit"]) == (True, 20), answer
+    assert answer["msg"].endswith("; all was undone")
+    assert (answer["changed"], answer["changes"]) == (False, [])
+    assert (host / "proc/sys/net/core/rmem_max").read_text() == "212992\n"
+    assert not (host / "etc/tuner/site.yaml").exists()
+
+
+# --- documentation and house rules --------------------------------------------------------------------------------
+
+
+def documented(path: Path, name: str) -> Any:
+    """A YAML text of a module's source."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return yaml.safe_load(ast.literal_eval(node.value))
+    raise AssertionError(f"{path.name} has no {name}")
+
+
+def specified(path: Path) -> dict[str, Any]:
+    """The argument_spec of a module, from its source."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.keyword) and node.arg == "argument_spec":
+            names = {"words": {"type": "list", "elements": "str", "default": []}}
+            found: dict[str, Any] = eval(compile(ast.Expression(node.value), "spec", "eval"), {}, names)
+            return found
+    raise AssertionError(f"{path.name} has no argument_spec")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_documentation_is_the_argument_spec(path: Path) -> None:
+    """Names, types, defaults and choices; examples are tasks of this module; every returned value is described."""
+    about, spec = documented(path, "DOCUMENTATION"), specified(path)
+    assert about["module"] == path.stem
+    assert set(about["options"]) == set(spec)
+    for name, option in about["options"].items():
+        assert option["description"], name
+        for field in ("type", "elements", "default", "choices"):
+            default = "str" if field == "type" else None
+            assert option.get(field, default) == spec[name].get(field, default), f"{name} {field}"
+    assert all(path.stem in task for task in documented(path, "EXAMPLES"))
+    assert all(value["description"] and value["returned"] for value in documented(path, "RETURN").values())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_modules_run_under_the_python_of_old_nodes(path: Path) -> None:
+    """Ansible runs them under what a node has, 3.8 or newer: no newer syntax; every function says what it does."""
+    module = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    newer = ("Match", "TryStar", "TypeAlias")
+    assert not [node for node in ast.walk(module) if type(node).__name__ in newer]
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef):
+            assert ast.get_docstring(node), node.name
+            assert (node.end_lineno or 0) - node.lineno < 50, node.name
+
+
+def test_ansible_doc_shows_them() -> None:
+    """As an operator reads it: ansible-doc -M playbooks/library tuner."""
+    program = Path(sys.executable).parent / "ansible-doc"
+    for path in MODULES:
+        words = [str(program), "-M", str(PLAYBOOKS / "library"), "-t", "module", path.stem]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "EXAMPLES:" in done.stdout
+
+
+def test_ansible_lint_has_nothing_to_say(tmp_path: Path) -> None:
+    """The production profile, the strictest, over playbooks and the example of an inventory; nothing is fetched."""
+    program = Path(sys.executable).parent / "ansible-lint"
+    if not program.exists():
+        unavailable("no ansible-lint here")
+    path = f"{program.parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "HOME": str(tmp_path), "ANSIBLE_HOME": str(tmp_path)}
+    words = [str(program), "--offline", "--strict", "--profile", "production", "--format", "pep8", "--nocolor"]
+    files = sorted(str(p.relative_to(PLAYBOOKS)) for p in PLAYBOOKS.rglob("*.yml"))
+    assert len(files) >= 6
+    done = subprocess.run(
+        [*words, *files], cwd=PLAYBOOKS, env=env, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(files)} files processed" in done.stdout + done.stderr
+
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(),
+    st.sampled_from(["on", "off", "yes", "no", "null", "~", "1e3", "0x10", "a: b", "- a", "#", "y", "N", "Null"]),
+)  # fmt: skip
+trees = st.dictionaries(
+    st.text(min_size=1) | st.sampled_from(["on", "1", "vm.swappiness", "node0/2MB", "a b"]),
+    st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1), inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@given(trees)
+def test_the_site_is_written_as_yaml_that_says_the_same(value: dict[str, Any]) -> None:
+    """Whatever the inventory holds, a reader of YAML gets it back, words as words."""
+    text = "".join(loaded_tuner().yaml_lines(value, 0))
+    assert yaml.safe_load(text) == value
+
+
+_LOADED: list[ModuleType] = []
+
+
+def loaded_tuner() -> ModuleType:
+    """The module's code, loaded once."""
+    if not _LOADED:
+        _LOADED.append(loaded("tuner"))
+    return _LOADED[0]
