@@ -36,8 +36,9 @@ SLOW = (
     "tests/test_schemas.py", "tests/test_bad_input.py", "tests/knobs/test_amdgpu.py", "tests/knobs/test_irq.py",
     "tests/vm/", "tests/test_reassert.py", "tests/test_nextboot.py", "tests/test_formats.py", "tests/test_idle.py",
     "tests/profile/test_layers.py", "tests/test_roundtrip.py", "tests/sim/", "tests/host/test_tree.py",
-    "tests/host/test_shell.py", "tests/test_persist.py", "tests/boot/", "tests/fleet/", "tests/host/test_nvml.py", "tests/nvml/",
-    "tests/slurm/", "tests/probes/", "tests/knobs/test_nvidia", "tests/test_nvidia", "tests/knobs/test_amdgpu_",
+    "tests/host/test_shell.py", "tests/test_persist.py", "tests/boot/", "tests/fleet/", "tests/host/test_nvml.py",
+    "tests/nvml/", "tests/slurm/", "tests/probes/", "tests/knobs/test_nvidia",
+    "tests/test_nvidia", "tests/knobs/test_amdgpu_",
 )  # fmt: skip
 """What takes more than its share of a minute: `make test` runs it, the inner loop `make fast` does not."""
 

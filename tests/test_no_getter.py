@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import Result, tree, write_profile
 from tuner.errors import Exit
 from tuner.host import RecordedHost, open_host
+from tuner.host.nvml import fault
+from tuner.host.replay import RecordedNvml
 
 Tuner = Callable[..., Result]
 GPU, OTHER = "0000:07:00.0", "0000:0f:00.0"
@@ -58,6 +60,24 @@ def boot_again(root: Path) -> None:
 
 
 FORGOTTEN: list[tuple[Callable[[Path], None], str]] = [(load_again, "driver was loaded again"), (boot_again, "reboot")]
+
+
+def crash(root: Path, tuner: Tuner, locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is taken by the driver, and the power goes before the record says so."""
+    real = RecordedHost.put
+    count = 0
+
+    def put(self: RecordedHost, path: str, *rest: Any) -> None:
+        nonlocal count
+        if path.endswith("locked-clocks.json"):
+            count += 1
+            if count > 1:
+                raise KeyboardInterrupt
+        real(self, path, *rest)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RecordedHost, "put", put)
+        tuner("apply", "--profile", locks, "--root", root, "--debug")
 
 
 def test_it_is_planned_with_before_null_and_the_way_back_is_said(root: Path, tuner: Tuner, locks: Path) -> None:
@@ -158,9 +178,7 @@ def test_given_back_by_another_profile(root: Path, tuner: Tuner, locks: Path, tm
     assert json.loads((root / RECORD).read_text())[GPU]["gpu"]["range"] is None
 
 
-def test_a_kept_plan_is_not_stale_because_nobody_can_ask(
-    root: Path, tuner: Tuner, locks: Path, tmp_path: Path
-) -> None:
+def test_a_kept_plan_is_not_stale_because_nobody_can_ask(root: Path, tuner: Tuner, locks: Path, tmp_path: Path) -> None:
     kept = tmp_path / "plan.json"
     assert tuner("plan", "--profile", locks, "--root", root, "-o", kept).code == Exit.DIFFERS
     assert tuner("apply", kept, "--root", root).code == Exit.OK
@@ -171,26 +189,80 @@ def test_a_crash_between_set_and_record_reads_as_no_getter(
     root: Path, tuner: Tuner, locks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The power goes right after the driver took it: nobody knows, so it is planned again."""
-    real = RecordedHost.put
-    count = 0
-
-    def put(self: RecordedHost, path: str, *rest: Any) -> None:
-        nonlocal count
-        if path.endswith("locked-clocks.json"):
-            count += 1
-            if count > 1:
-                raise KeyboardInterrupt
-        real(self, path, *rest)
-
-    monkeypatch.setattr(RecordedHost, "put", put)
-    with pytest.raises(KeyboardInterrupt):
-        tuner("apply", "--profile", locks, "--root", root, "--debug")
-    monkeypatch.undo()
+    crash(root, tuner, locks, monkeypatch)
     assert clock(root) == 1155
     plan = tuner("plan", "--profile", locks, "--root", root, "--json")
     assert only(plan, "changes")["before"] is None
     assert tuner("apply", "--profile", locks, "--root", root).code == Exit.OK
     assert tuner("verify", "--root", root).code == Exit.OK
+
+
+def test_a_crash_between_set_and_record_is_undone(
+    root: Path, tuner: Tuner, locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = clock(root)
+    crash(root, tuner, locks, monkeypatch)
+    assert "cut short" in tuner("verify", "--profile", locks, "--root", root).out
+    rolled = tuner("rollback", "--root", root, "--json")
+    assert (rolled.code, only(rolled, "outcomes")["result"]) == (Exit.OK, "done")
+    assert clock(root) == free
+
+
+def test_a_crash_between_set_and_record_is_given_back_by_another_profile(
+    root: Path, tuner: Tuner, locks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = clock(root)
+    crash(root, tuner, locks, monkeypatch)
+    other = write_profile(tmp_path / "o.yaml", "sysctl: {vm.swappiness: 3}")
+    assert tuner("apply", "--profile", other, "--root", root).code == Exit.OK
+    assert clock(root) == free
+
+
+def test_a_crash_before_a_reboot_leaves_nothing_to_give_back(
+    root: Path, tuner: Tuner, locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the record outlived it or not."""
+    crash(root, tuner, locks, monkeypatch)
+    boot_again(root)
+    open_host(str(root)).nvml.set(GPU, "gpu_clocks", [210, 210])
+    assert only(tuner("rollback", "--root", root, "--json"), "outcomes")["result"] == "unchanged"
+    assert clock(root) == 210
+
+
+def test_persistence_that_was_switched_off_does_not_keep_rollback_from_the_lock(
+    root: Path, tuner: Tuner, locks: Path
+) -> None:
+    """While a client holds the GPU the lock is in force, and nobody can see for how long."""
+    free = clock(root)
+    assert tuner("apply", "--profile", locks, "--root", root).code == Exit.OK
+    open_host(str(root)).nvml.set(GPU, "persistence", "disabled")
+    assert tuner("verify", "--root", root).code == Exit.DIFFERS
+    refused = tuner("apply", "--profile", locks, "--root", root)
+    assert (refused.code, clock(root)) == (Exit.UNDONE, 1155)
+    rolled = tuner("rollback", "--root", root, "--json")
+    assert (rolled.code, only(rolled, "outcomes")["result"]) == (Exit.OK, "done")
+    assert clock(root) == free
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_lock_that_ends_in_an_error_is_undone(
+    root: Path, tuner: Tuner, locks: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    """Whether the driver took it nobody knows; a reset that fails as well is not undone."""
+    free, real = clock(root), RecordedNvml.set
+    for resets, code in ((True, Exit.UNDONE), (False, Exit.NOT_RESTORED)):
+
+        def set_(self: RecordedNvml, address: str, name: str, value: Any, resets: bool = resets) -> Any:
+            if value is not None and taken:
+                real(self, address, name, value)
+            if value is not None or not resets:
+                raise fault("IN_USE")
+            return real(self, address, name, value)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(RecordedNvml, "set", set_)
+            assert tuner("apply", "--profile", locks, "--root", root).code == code
+        assert clock(root) == (free if resets or not taken else 1155)
 
 
 def test_nothing_else_that_cannot_be_read_is_written_over(copy_host: Callable[..., Path], tuner: Tuner) -> None:

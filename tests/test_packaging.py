@@ -131,7 +131,7 @@ def test_metadata(wheel: Path) -> None:
     assert about["Requires-Python"] == ">=3.10"
     assert about["License-Expression"] == "Apache-2.0"
     needed = [text for text in about.get_all("Requires-Dist", []) if "extra ==" not in text]
-    assert sorted(re.split(r"[>=<\s]", text)[0].lower() for text in needed) == ["pyyaml", "rich"]
+    assert sorted(re.split(r"[>=<\s]", text)[0].lower() for text in needed) == ["nvidia-ml-py", "pyyaml", "rich"]
     assert launcher == (PACKAGE / "launcher").read_bytes()
     assert launcher.startswith(b"#!python\n")  # the installer puts its interpreter here
 

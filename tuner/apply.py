@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tuner.errors import TunerError
 from tuner.host import Host
-from tuner.journal import Journal, Line
+from tuner.journal import At, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.model import (
     Change,
@@ -23,7 +23,7 @@ from tuner.model import (
     setting_to_plain,
 )
 from tuner.plan import fields_of, named_fields
-from tuner.readings import read
+from tuner.readings import lingering, read
 from tuner.run import Progress, Report, Run, Snapshot, Stop, aside, moved, moved_line, place_of, put_back, restore
 
 
@@ -125,7 +125,7 @@ def one(run: Run, change: Change) -> Outcome | None:
     if found is None:
         why = getattr(reading, "why", "")
         return Outcome(change.knob, change.target, change.before, change.before, "refused", why)
-    if met(change.want, found.value, knob.key) != "drift":
+    if isinstance(reading, Seen) and met(change.want, found.value, knob.key) != "drift":
         return None
     try:
         value = aim(change.want, found.value, knob.key)
@@ -166,18 +166,30 @@ def _undo_own(run: Run, report: Report, snapshot: Snapshot) -> None:
     run.kind, run.lossy = "undo", True
     if run.generation is not None:
         for outcome in reversed(report.outcomes):
-            restore(run, place_of(outcome), outcome.before)
+            if not _as_before(run, place_of(outcome), snapshot):
+                restore(run, place_of(outcome), outcome.before)
         report.not_restored = put_back(run, {**snapshot, **_first_readings(report, snapshot)})
-        report.not_restored += _out_of_reach(run, report)
+        report.not_restored += _out_of_reach(run, report, snapshot)
     report.undone = not report.not_restored
     report.after = run.tell()
     run.end("not restored" if report.not_restored else "undone", held=[], why=report.reason)
 
 
-def _out_of_reach(run: Run, report: Report) -> list[str]:
+def _as_before(run: Run, at: At, snapshot: Snapshot) -> bool:
+    """Whether nobody can read a place, for the same reason as before the run: no write of it got anywhere."""
+    found = read(run.host, BY_NAME[at[0]], at[1])
+    return not isinstance(found, Seen) and found == snapshot.get(at)
+
+
+def _out_of_reach(run: Run, report: Report, snapshot: Snapshot) -> list[str]:
     """What this run wrote and can no longer be read: nobody can say that it was restored."""
-    places = {place_of(o) for o in report.outcomes if o.after != o.before}
-    unread = [at for at in places if not isinstance(read(run.host, BY_NAME[at[0]], at[1]), Seen)]
+    unread = set()
+    for outcome in report.outcomes:
+        at = place_of(outcome)
+        found = read(run.host, BY_NAME[at[0]], at[1])
+        left = lingering(run.host, at, found) and not _as_before(run, at, snapshot)
+        if left or (outcome.after != outcome.before and not isinstance(found, Seen)):
+            unread.add(at)
     return [f"{at[0]} {at[1]}" for at in sorted(unread)]
 
 

@@ -33,7 +33,7 @@ from tuner.model import (
 )
 from tuner.nextboot import outlook
 from tuner.persist import Keeping, derive
-from tuner.readings import IN_IMAGE, Known, read
+from tuner.readings import IN_IMAGE, Known, lingering, read
 
 NO_TARGET = "no such target on this host"
 
@@ -224,18 +224,20 @@ def give_back(
         found = read(host, knob, at[1])
         if isinstance(found, Unreadable) and known_value(found) is None:
             left.append(f"{at[0]} {at[1]}: no longer in the profile, and cannot be read: {found.why}")
-        if not isinstance(found, Seen) or knob.restored(entry.before, found.value):
+        lingers = lingering(host, at, found)
+        now = found.value if isinstance(found, Seen) else None
+        if not lingers and (not isinstance(found, Seen) or knob.restored(entry.before, now)):
             continue
         if replaced(entry.identity, knob.identity(host, at[1])):
             left.append(f"{at[0]} {at[1]}: no longer in the profile, other hardware now")
             continue
-        if not same(named_fields(ledger.left.get(at, entry.left), entry.fields), found.value):
+        if not lingers and not same(named_fields(ledger.left.get(at, entry.left), entry.fields), now):
             left.append(f"{at[0]} {at[1]}: no longer in the profile, not ours any more")
             continue
         disruption = knob.disruption(at[1])
         held = knob.guard(host, at[1], entry.before, Seen(entry.before)) or allowed.refusal(disruption)
         want = Want("value", entry.before)
-        changes.append(Change(*at, found.value, entry.before, want, disruption, held, True, "no longer in the profile"))
+        changes.append(Change(*at, now, entry.before, want, disruption, held, True, "no longer in the profile"))
     return changes, left
 
 

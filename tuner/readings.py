@@ -37,6 +37,12 @@ def read(host: Host, knob: Knob, target: str) -> Reading:
     return found
 
 
+def lingering(host: Host, at: tuple[str, str], found: Reading) -> bool:
+    """Whether nobody can ask for what a target holds, and what tuner wrote there may still be in force."""
+    no_getter = isinstance(found, Unreadable) and found.fault == "no getter"
+    return no_getter and BY_NAME[at[0]].lingers(host, at[1])
+
+
 def _asked(host: Host, knob: Knob, target: str) -> Reading:
     try:
         return knob.read(host, target)

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from tuner.host import Host
 from tuner.knobs import BY_NAME
 from tuner.knobs.sysctl import shown
-from tuner.model import Change, Outcome, Plan, Reading, Seen, Verdict, Want
+from tuner.model import Change, Outcome, Plan, Reading, Seen, Unreadable, Verdict, Want
 
 SIGNS = {"value": "", "at_least": ">= ", "at_most": "<= "}
 STYLES = {
@@ -164,6 +164,8 @@ def _hints(found: Plan, held: Sequence[Change], command: str) -> list[str]:
 
 def _change(change: Change, verdict: Verdict | None) -> Row:
     running, wanted = _running(change), want(change.want, change.knob)
+    if verdict and change.before is None and isinstance(verdict.reading, Unreadable):
+        running = "not known"
     if change.returning:
         wanted = value(change.value, main_of(change.knob))
     via = f"via {change.via}" if change.via else ""
@@ -241,7 +243,7 @@ def outcomes(found: Iterable[Outcome], *, rolling: bool = False, word: str = "")
             o.why,
         )
         for o in found
-        if not (rolling and o.result == "unchanged")
+        if not (rolling and o.result == "unchanged" and not o.why)
     ]
     return table(rows)
 

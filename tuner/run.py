@@ -16,7 +16,7 @@ from tuner.host.after import act
 from tuner.journal import AGAIN, At, Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.model import Outcome, Reading, Seen, Value, plain
-from tuner.readings import read
+from tuner.readings import lingering, read
 
 PASSES = 2
 """Rounds of putting back what moved: one restored value may move another."""
@@ -188,6 +188,8 @@ def moved_line(run: str, at: At, before: Value, after: Value) -> Line:
 def restore(run: Run, at: At, before: Value) -> None:
     """Writes `before` back unless it is there; the caller looks at the result."""
     found = read(run.host, BY_NAME[at[0]], at[1])
+    if lingering(run.host, at, found):
+        found = Seen(None)
     if isinstance(found, Seen) and not BY_NAME[at[0]].restored(before, found.value):
         after, failure = run.write(at, found.value, before, None)
         left = after.value if isinstance(after, Seen) else found.value

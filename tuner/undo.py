@@ -11,7 +11,7 @@ from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
 from tuner.model import Absent, Outcome, Reading, Seen, Unreadable, Value, plain, reading_from_plain, replaced, same
 from tuner.plan import named_fields
-from tuner.readings import read
+from tuner.readings import lingering, read
 from tuner.run import Report, Run, Snapshot, aside, moved, moved_line, place_of, put_back
 
 
@@ -132,11 +132,12 @@ def _give_back(run: Run, entry: Entry, ledger: Ledger, force: bool) -> Outcome:
     if knob is None:
         return Outcome(*entry.at, entry.left, entry.left, "refused", "this version has no such knob")
     found = read(run.host, knob, entry.at[1])
-    if not isinstance(found, Seen):
+    lingers = lingering(run.host, entry.at, found)
+    if not isinstance(found, Seen) and not lingers:
         return _out_of_reach(entry, found)
-    now = found.value
-    foreign = _not_ours(run.host, entry, ledger, now, force)
-    if now == entry.before or foreign:
+    now = found.value if isinstance(found, Seen) else None
+    foreign = _not_ours(run.host, entry, ledger, now, force or lingers)
+    if (now == entry.before and not lingers) or foreign:
         return Outcome(*entry.at, now, now, "not ours any more" if foreign else "unchanged", foreign)
     guard = knob.guard(run.host, entry.at[1], entry.before, Seen(entry.before))
     if guard:

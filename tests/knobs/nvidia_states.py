@@ -49,7 +49,6 @@ def states(gpu: str, memory: int) -> dict[str, list[Row]]:
 
         return make
 
-    both = lock(memory, memory)
     return {
         "nvidia.persistence": [
             ("on", told("persistence", ON), ON, OFF, OFF),
@@ -74,13 +73,12 @@ def states(gpu: str, memory: int) -> dict[str, list[Row]]:
             ("on at the next reset", told("mig", ON), mode(OFF, ON), OFF, mode(OFF, OFF)),
         ],
         MEMORY: [
-            ("reset", locked(MEMORY, None), "unlocked", str(memory), both),
-            ("locked", locked(MEMORY, both), both, "unlocked", "unlocked"),
+            ("reset", locked(MEMORY, None), "unlocked", str(memory), lock(memory, memory)),
+            ("locked", locked(MEMORY, lock(memory, memory)), lock(memory, memory), "unlocked", "unlocked"),
         ],
         CORE: [
             ("reset", locked(CORE, None), "unlocked", "1410", lock(1410, 1410)),
-            ("one clock", locked(CORE, lock(1305, 1305)), lock(1305, 1305), {"min": "210", "max": "1410"},
-             lock(210, 1410)),
+            ("one", locked(CORE, lock(1305, 1305)), lock(1305, 1305), {"min": "210", "max": "1410"}, lock(210, 1410)),
             ("range", locked(CORE, lock(210, 1200)), lock(210, 1200), "unlocked", "unlocked"),
             ("lowest", locked(CORE, lock(210, 210)), lock(210, 210), "1305", lock(1305, 1305)),
         ],

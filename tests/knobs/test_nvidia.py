@@ -5,9 +5,12 @@ Errors: NVML API Reference, nvmlReturn_t, by the errno that tuner.host.nvml give
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +204,47 @@ def test_an_answer_of_another_shape_is_never_a_value(build: Build, name: str, an
     assert isinstance(found, Absent) or found.fault == "ours"
 
 
+def spoilt(answer: Any, part: str) -> Iterator[str]:
+    """The answer as JSON with one leaf after the other replaced."""
+    if not isinstance(answer, (dict, list)):
+        yield part
+        return
+    rows = list(answer.items()) if isinstance(answer, dict) else list(enumerate(answer[:2]))
+    for key, found in rows:
+        for text in spoilt(found, part):
+            others = [(k, text if k == key else json.dumps(v)) for k, v in rows]
+            if isinstance(answer, dict):
+                yield "{" + ", ".join(f"{json.dumps(k)}: {v}" for k, v in others) + "}"
+            else:
+                yield "[" + ", ".join(v for _, v in others) + "]"
+
+
+@pytest.mark.parametrize("part", ["1e400", "-Infinity", "NaN", "1.5", '"x"', "[]", "{}", "true", "-1", "9" * 30])
+@pytest.mark.parametrize("name", SETS)
+def test_an_answer_with_one_wrong_part_is_no_crash(build: Build, name: str, part: str) -> None:
+    """Files of a recorded host that somebody edited: a reading, and a value that is taken or refused in words."""
+    host = build()
+    for question in {ASKED[name], "clocks", "uuid", "persistence"}:
+        place = Path(host.root, f".tuner-host/nvml/{GPU}/{question}")
+        right = place.read_text()
+        for text in spoilt(json.loads(right), part):
+            place.write_text(text)
+            found = read(host, BY_NAME[name], GPU)
+            if isinstance(found, Seen) or found.why.startswith("no getter"):
+                with contextlib.suppress(BadValue, OSError):
+                    BY_NAME[name].normalise(host, GPU, SETS[name][0])
+        place.write_text(right)
+
+
+@OVER_GPUS
+@pytest.mark.parametrize("text", ["", "error", "error ", "Infinity", "1e400", "[" * 100_000, "9" * 5000, "\0", "{}x"])
+def test_a_text_that_is_no_answer_is_unknown(build: Build, name: str, text: str) -> None:
+    host = build()
+    Path(host.root, f".tuner-host/nvml/{GPU}/{ASKED[name]}").write_text(text)
+    found = read(host, BY_NAME[name], GPU)
+    assert isinstance(found, Unreadable) and found.fault == "ours", found
+
+
 @OVER_GPUS
 def test_an_answer_of_null_is_not_supported(build: Build, name: str) -> None:
     """What NVML's sentinels become."""
@@ -250,7 +294,7 @@ def test_a_reading_costs_a_tool(name: str) -> None:
 def test_a_set_that_fails_says_why(
     build: Build, monkeypatch: pytest.MonkeyPatch, name: str, error: str, words: str
 ) -> None:
-    """Each error of NVML as a refusal in words, and the value is as it was."""
+    """Each error of NVML as a refusal in words, and the value is as it was, or may be what was to be locked."""
     host = build()
     knob, (value, word) = BY_NAME[name], SETS[name]
     before = knob.read(host, GPU)
@@ -265,7 +309,10 @@ def test_a_set_that_fails_says_why(
         with pytest.raises(Refused, match=words):
             knob.write(host, GPU, value)
     assert type(host.nvml).set is real
-    assert knob.read(host, GPU) == before
+    after = knob.read(host, GPU)
+    open_end = name.endswith("_clocks") and error in ("IN_USE", "GPU_IS_LOST", "TIMEOUT", "RESET_REQUIRED")
+    assert knob.lingers(host, GPU) == open_end, "what was locked may be in force, and nobody can ask"
+    assert after == before or open_end
 
 
 @pytest.mark.parametrize("name", SETS)

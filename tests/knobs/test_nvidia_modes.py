@@ -126,6 +126,23 @@ def test_watts_as_profiles_write_them(raw: Any, limit: Any) -> None:
     assert POWER.parse(GPU, raw) == {"limit": limit}
 
 
+def test_a_limit_that_the_driver_would_forget_is_not_tried(build: Build) -> None:
+    """Without persistence mode it is gone with the last client, and we are one; the default is what comes then."""
+    host = build(persistence="disabled")
+    with pytest.raises(Refused, match="persistence mode is off"):
+        POWER.write(host, GPU, {"limit": 350})
+    assert answers(host, "power")["limit"] == 400000
+    let(host, "power", {**answers(host, "power"), "limit": 350000, "enforced": 350000})
+    POWER.write(host, GPU, {"limit": 350})
+    POWER.write(host, GPU, {"limit": 400})
+    assert answers(host, "power")["limit"] == 400000
+
+
+def test_what_a_write_of_a_pending_mode_leaves_to_do_is_said() -> None:
+    for knob in (ECC, MIG):
+        assert "reset" in knob.note({"current": "enabled", "pending": "enabled"}, {"pending": "disabled"}, GPU)
+
+
 @pytest.mark.parametrize(
     "raw", ["", "0400", "400W", "4e2", "-1", "0x190", "1000000", "1.2345", None, [], {}, {"enforced": "400"},
             {"limit": "400", "enforced": "400"}, {"limit": None}],

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tuner.host.door import Unrecorded
 from tuner.host.nvml import GETS, fault
@@ -34,10 +34,17 @@ def command_path(mark: str, argv: Sequence[str]) -> str:
 
 
 def answer(text: str) -> Any:
-    """What a recorded answer of NVML says; OSError where it was an error."""
+    """What a recorded answer of NVML says; OSError where it was an error, ValueError where it is none."""
     if text.startswith(FAILED):
         raise fault(text[len(FAILED) :].strip())
-    return json.loads(text)
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_no_number)
+    except RecursionError:
+        raise ValueError("an answer of NVML that is nested without end") from None
+
+
+def _no_number(found: str) -> NoReturn:
+    raise ValueError(f"{found:.60} is no number that NVML gives")
 
 
 def shown(value: Any) -> str:

@@ -165,6 +165,10 @@ class Knob:
         """Whether undo has done all it can when the target reads `now` and held `before`."""
         return before == now
 
+    def lingers(self, host: Host, target: str) -> bool:
+        """Of a target without a getter that reads as such: whether what tuner wrote may still be in force."""
+        return False
+
     def shortfall(self, target: str, wanted: Value, after: Value) -> str:
         """What to say of a target that holds less than was written to it."""
         return "written, read back differently"

@@ -31,6 +31,7 @@ UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]+)\s*$", re.MULTILINE)
 ON, OFF = "enabled", "disabled"
 UNSUPPORTED = "this GPU does not support it"
 LIBRARY = "libnvidia-ml.so.1"
+FORGETFUL = "persistence mode is off and the driver forgets it when its last client leaves"
 
 DEAD = {
     errno.ENODEV: "lost: NVML cannot reach it, see Xid in dmesg",
@@ -111,7 +112,7 @@ def asked(host: Host, target: str, ask: Callable[[], Value]) -> Reading:
         return unfit(host, target) or Seen(ask())
     except (OSError, Unrecorded, ValueError) as error:
         return meaning(host, target, error)
-    except (KeyError, TypeError, AttributeError) as shape:
+    except (KeyError, TypeError, AttributeError, OverflowError) as shape:
         return Unreadable(f"unexpected answer of NVML: {shape!r}")
 
 
@@ -169,6 +170,13 @@ def given(answer: Any) -> Any:
 def answer(host: Host, target: str, name: str) -> Any:
     """NVML's answer to a word of tuner.host.nvml.GETS, none that is null."""
     return given(host.nvml.get(target, name))
+
+
+def forgetful(host: Host, target: str) -> bool:
+    """Whether the driver forgets locks and limits without being loaded again."""
+    with contextlib.suppress(OSError, Unrecorded):
+        return bool(answer(host, target, "persistence") == OFF)
+    return False
 
 
 def word(answer: Any, choices: tuple[str, ...]) -> str:

@@ -19,16 +19,19 @@ from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded, make_parents
 from tuner.host.nvml import fault
 from tuner.knobs.base import Raw, bounded, number
-from tuner.knobs.nvidia import OFF, NvidiaKnob, answer, asked, tell
+from tuner.knobs.nvidia import FORGETFUL, NvidiaKnob, answer, asked, forgetful, tell
 from tuner.knobs.nvidia_setters import others
 from tuner.model import Reading, Seen, Unreadable, Value
 
 RECORD = "/run/tuner/locked-clocks.json"
 """What tuner set last, by PCI address and kind: {uuid, range (null: reset), boot, driver}; root's, mode 0644."""
 
+TRYING = "trying"
+"""The range while a set goes on, and for good where it was cut short."""
+
 BOOT_ID, MODULE = "/proc/sys/kernel/random/boot_id", "/sys/module/nvidia"
 UNLOCKED = "unlocked"
-FORGETFUL = "persistence mode is off and the driver forgets it when its last client leaves"
+CUT_SHORT = "a set of tuner was cut short, and nobody knows what the driver took"
 
 SETTLING, PAUSE = 1.5, 0.1
 """Seconds that a clock is given to come down below a new lock, and between two looks."""
@@ -59,7 +62,10 @@ class _Locked(NvidiaKnob):
         if isinstance(raw, dict) and set(raw) != {"min", "max"}:
             raise BadValue("a lock has min and max", HINT)
         low, high = (raw["min"], raw["max"]) if isinstance(raw, dict) else (raw, raw)
-        ends = {"min": bounded(number(low), 1, 65534), "max": bounded(number(high), 1, 65534)}
+        try:
+            ends = {"min": bounded(number(low), 1, 65534), "max": bounded(number(high), 1, 65534)}
+        except BadValue as bad:
+            raise BadValue(bad.what, HINT) from None
         if ends["min"] > ends["max"]:
             raise BadValue(f"min {ends['min']} is above max {ends['max']}", HINT)
         return {**ends}
@@ -77,7 +83,7 @@ class _Locked(NvidiaKnob):
         ends = _remembered(host, target, self.kind, uuid)
         if ends is None:
             return UNLOCKED
-        if _forgetful(host, target):
+        if forgetful(host, target):
             raise _NoGetter(f"locked, but {FORGETFUL}")
         if now is not None and now > ends[1] + _step(legal, ends[1]):
             raise _NoGetter(f"runs at {now} MHz above the locked {ends[1]}: somebody reset it")
@@ -103,15 +109,15 @@ class _Locked(NvidiaKnob):
         if self.read(host, target) == Seen(wanted):
             return
         ends = [value["min"], value["max"]] if isinstance(value, Mapping) else None
-        if ends and _forgetful(host, target):
+        if ends and forgetful(host, target):
             raise Refused(f"not tried: {FORGETFUL}: nvidia.persistence enabled first")
         entry = _entry(host, target, ends)
         before = _records(host).get(target, {}).get(self.kind)
-        _remember(host, target, self.kind, None)
+        _remember(host, target, self.kind, {**entry, "range": TRYING})
         try:
             tell(host, target, self.question, ends)
         except Refused as refused:
-            if before and getattr(refused.__cause__, "errno", None) in CERTAIN:
+            if getattr(refused.__cause__, "errno", None) in CERTAIN:
                 _remember(host, target, self.kind, before)
             raise
         _remember(host, target, self.kind, entry)
@@ -138,6 +144,16 @@ class _Locked(NvidiaKnob):
         """What was not known is restored by the vendor's reset."""
         return now == UNLOCKED if before is None else before == now
 
+    def lingers(self, host: Host, target: str) -> bool:
+        """After a set that was cut short, and where only the driver's forgetting is awaited."""
+        try:
+            uuid = answer(host, target, "uuid")
+            return _remembered(host, target, self.kind, uuid) is not None and forgetful(host, target)
+        except _NoGetter as unknown:
+            return str(unknown) == CUT_SHORT
+        except (OSError, Unrecorded, ValueError):
+            return False
+
     def remark(self, host: Host, target: str, seen: Value) -> str:
         """Who else sets the clocks."""
         return others(host)
@@ -148,8 +164,8 @@ class GpuClocks(_Locked):
 
     Targets are PCI addresses. Clocks must be those of `nvidia-smi -q -d SUPPORTED_CLOCKS`. NVML has no getter for it:
     tuner remembers what it set and trusts that while boot, driver and GPU are the same and the clock is not seen above
-    the range. Gone after a reboot, a reload of the driver or a reset. Without persistence mode nothing is locked: the
-    driver would forget it when its last client leaves.
+    the range. Gone after a reboot, a reload of the driver or a reset, and a reset cannot be seen: apply again after one.
+    Without persistence mode nothing is locked: the driver would forget it when its last client leaves.
     """
 
     name = "nvidia.gpu_clocks"
@@ -206,13 +222,6 @@ def _step(legal: Sequence[int], top: int) -> int:
     return min(above) - top if above else top - max(below) if below else 0
 
 
-def _forgetful(host: Host, target: str) -> bool:
-    """Whether the driver forgets a lock without being loaded again."""
-    with contextlib.suppress(OSError, Unrecorded):
-        return bool(answer(host, target, "persistence") == OFF)
-    return False
-
-
 def _entry(host: Host, target: str, ends: list[Any] | None) -> dict[str, Any]:
     """What is remembered of a set that is about to be tried; Refused where that would say nothing later."""
     try:
@@ -254,14 +263,14 @@ def _sound(entry: Any) -> bool:
     pair = (
         isinstance(ends, list) and len(ends) == 2 and all(type(mhz) is int for mhz in ends) and 0 < ends[0] <= ends[1]
     )
-    return (ends is None or pair) and bool(entry["uuid"] and entry["boot"])
+    return (ends is None or ends == TRYING or pair) and bool(entry["uuid"] and entry["boot"])
 
 
 def _remembered(host: Host, target: str, kind: str, uuid: str) -> tuple[int, int] | None:
     """The range that tuner locked, None where tuner reset it; _NoGetter where neither is known."""
     entry = _records(host).get(target, {}).get(kind)
     if entry is None:
-        raise _NoGetter("NVML cannot be asked for locked clocks, and tuner has not set them")
+        raise _NoGetter("NVML cannot be asked for locked clocks, and tuner has set none since the boot")
     if entry["uuid"] != uuid:
         raise _NoGetter(f"set on another GPU ({entry['uuid']})")
     since = _since(host)
@@ -269,6 +278,8 @@ def _remembered(host: Host, target: str, kind: str, uuid: str) -> tuple[int, int
         raise _NoGetter("locked before the reboot: the driver forgets")
     if entry["driver"] != since["driver"]:
         raise _NoGetter("locked before the driver was loaded again: it forgets")
+    if entry["range"] == TRYING:
+        raise _NoGetter(CUT_SHORT)
     return None if entry["range"] is None else (entry["range"][0], entry["range"][1])
 
 

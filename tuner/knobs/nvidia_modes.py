@@ -7,6 +7,7 @@ NVIDIA Driver Persistence; NVIDIA Multi-Instance GPU User Guide, "Deployment Con
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from tuner.errors import BadValue, Refused
 from tuner.holders import holder
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Raw, scalar
-from tuner.knobs.nvidia import OFF, ON, NvidiaKnob, answer, asked, given, tell, word
+from tuner.knobs.nvidia import FORGETFUL, OFF, ON, NvidiaKnob, answer, asked, forgetful, given, tell, word
 from tuner.model import Absent, Leaf, Reading, Seen, Setting, Unreadable, Value
 
 WATTS = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
@@ -86,7 +87,8 @@ class PowerLimit(NvidiaKnob):
     """The power limit of an NVIDIA GPU in W, within what the device allows: `limit`, and what is `enforced`.
 
     Targets are PCI addresses. A number names the limit. Less may be enforced than the limit says, by order of the
-    chassis (out of band). Gone when the driver is unloaded, and that is at the last client without persistence mode.
+    chassis (out of band). Gone when the driver is unloaded, and that is at the last client without persistence mode:
+    only the default is set then.
     """
 
     name = "nvidia.power_limit"
@@ -111,12 +113,12 @@ class PowerLimit(NvidiaKnob):
     def normalise(self, host: Host, target: str, value: Value) -> Value:
         """The limit must lie within the bounds of this device."""
         power = answer(host, target, "power")
-        low, high, usual = (power.get(name) for name in ("min", "max", "default"))
+        low, high, usual = (_bound(power, name) for name in ("min", "max", "default"))
         asked_for = _milliwatts(_limit(value))
-        if None not in (low, high) and not low <= asked_for <= high:
-            usual = f", default {_watts(usual)}" if usual is not None else ""
+        if low is not None and high is not None and not low <= asked_for <= high:
+            default = f", default {_watts(usual)}" if usual is not None else ""
             raise BadValue(
-                f"{_watts(asked_for)} W is out of range", f"this GPU takes {_watts(low)}..{_watts(high)} W{usual}"
+                f"{_watts(asked_for)} W is out of range", f"this GPU takes {_watts(low)}..{_watts(high)} W{default}"
             )
         return value
 
@@ -125,11 +127,15 @@ class PowerLimit(NvidiaKnob):
         return float(value) if isinstance(value, str) else value
 
     def write(self, host: Host, target: str, value: Value) -> None:
-        """Sets the limit unless it is so."""
+        """Sets the limit unless it is so; Refused where the driver would forget it as soon as we leave."""
         goal = _milliwatts(_limit(value))
         found = asked(host, target, lambda: given(answer(host, target, "power")["limit"]))
-        if found != Seen(goal):
-            tell(host, target, "power", goal)
+        if found == Seen(goal):
+            return
+        usual = asked(host, target, lambda: given(answer(host, target, "power")["default"]))
+        if usual != Seen(goal) and forgetful(host, target):
+            raise Refused(f"not tried: {FORGETFUL}: nvidia.persistence enabled first")
+        tell(host, target, "power", goal)
 
     def disruption(self, target: str) -> str:
         """Running jobs change their speed."""
@@ -157,13 +163,23 @@ def _limits(power: Any) -> Value:
     return {**limits, "enforced": None if enforced is None else _watts(enforced)}
 
 
+def _bound(power: Any, name: str) -> int | None:
+    """A bound in mW, None where the device tells none; OSError for what is no number."""
+    found = power.get(name)
+    if found is not None and type(found) is not int:
+        raise OSError(errno.EREMOTEIO, f"unexpected {name} of the power limit from NVML")
+    return found
+
+
 def _limit(value: Value) -> Leaf:
     return value.get("limit") if isinstance(value, Mapping) else None
 
 
 def _watts(milliwatts: int) -> Leaf:
-    """Whole watts as a number, others as text: 400, or "399.5"."""
-    whole, rest = divmod(int(milliwatts), 1000)
+    """Whole watts as a number, others as text: 400, or "399.5"; ValueError for what is no number."""
+    if type(milliwatts) is not int:
+        raise ValueError(f"{milliwatts!r:.60} is no power limit")
+    whole, rest = divmod(milliwatts, 1000)
     return f"{whole}.{rest:03}".rstrip("0") if rest else whole
 
 
@@ -240,6 +256,10 @@ class Ecc(_Pending):
         if not isinstance(found, Seen) or _pending(found.value) != _pending(value):
             tell(host, target, "ecc", _pending(value))
 
+    def note(self, before: Value, value: Value, target: str) -> str:
+        """A write alone does not bring it into force."""
+        return IN_FORCE
+
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """The GPU keeps it, and a reboot puts in force what is pending."""
         return _kept(self.read(boots.host, setting.target))
@@ -282,6 +302,10 @@ class Mig(_Pending):
         if status == "IN_USE":
             raise Refused("in use by another client of the GPU: stop what monitors it (nvidia-smi, DCGM), then again")
         raise Refused(f"the driver did not activate it: {str(status).replace('_', ' ').lower()}")
+
+    def note(self, before: Value, value: Value, target: str) -> str:
+        """What a write does, and does not do."""
+        return f"destroys the GPU instances that there are; on an A100 {IN_FORCE}"
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """Kept by an A100; of others nothing is promised."""

@@ -271,7 +271,8 @@ def _on_gpus(name: str, shape: Schema, bound: bool = False) -> Callable[[Defs], 
 
     def make(defs: Defs) -> Schema:
         setting = _setting(defs, name, shape, bound)
-        return _closed({}, {rf"^{ADDRESS}$": setting, WILD: setting})
+        kind = "(?:gpu|nic)/" if name == "pcie.link" else ""
+        return _closed({}, {rf"^{kind}{ADDRESS}$": setting, WILD: setting})
 
     return make
 
