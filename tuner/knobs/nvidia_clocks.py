@@ -164,7 +164,7 @@ class GpuClocks(_Locked):
 
     Targets are PCI addresses. Clocks must be those of `nvidia-smi -q -d SUPPORTED_CLOCKS`. NVML has no getter for it:
     tuner remembers what it set and trusts that while boot, driver and GPU are the same and the clock is not seen above
-    the range. Gone after a reboot, a reload of the driver or a reset, and a reset cannot be seen: apply again after one.
+    the range. Gone after a reboot, a reload of the driver or a reset, which cannot be seen: apply again after a reset.
     Without persistence mode nothing is locked: the driver would forget it when its last client leaves.
     """
 
