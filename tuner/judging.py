@@ -10,11 +10,12 @@ from tuner import hung, skips
 from tuner import plan as planning
 from tuner.errors import bad_input
 from tuner.evidence import NotingTree
-from tuner.host import Host
+from tuner.host import Host, Unrecorded
 from tuner.host.tree import fault
 from tuner.journal import Journal
 from tuner.knobs import BY_NAME
 from tuner.ledger import Applied
+from tuner.lock import PATH as LOCK
 from tuner.lock import held
 from tuner.model import Plan, Unreadable, Verdict
 
@@ -30,13 +31,11 @@ def judged(host: Host) -> tuple[Applied, Plan]:
     TunerError (bad input) where nothing is applied. A device at which a look hangs is not asked.
     """
     guard(host, hung.living(host.root))
-    applied = _applied(host, cache.current(host)[0])
-    if not _writing(host):
-        return applied, skips.marked(planning.verify(host, applied), host)
-    time.sleep(SETTLING)
-    applied = _applied(host, cache.current(host)[0])
-    made = skips.marked(planning.verify(host, applied), host)
-    if not _writing(host):
+    applied, made, still = _looked(host)
+    if not still:
+        time.sleep(SETTLING)
+        applied, made, still = _looked(host)
+    if still:
         return applied, made
     verdicts = tuple(
         Verdict(v.setting, Unreadable(IN_PROGRESS), "unknown", IN_PROGRESS, v.disruption, remark=v.remark)
@@ -45,6 +44,24 @@ def judged(host: Host) -> tuple[Applied, Plan]:
         for v in made.verdicts
     )
     return applied, Plan(made.settings_id, made.profile, verdicts, ())
+
+
+def _looked(host: Host) -> tuple[Applied, Plan, bool]:
+    """The applied generation, its verdicts, and whether nobody wrote meanwhile: a run may begin at any moment."""
+    before = _last_run(host)
+    applied = _applied(host, cache.current(host)[0])
+    made = skips.marked(planning.verify(host, applied), host)
+    return applied, made, not _writing(host) and _last_run(host) == before
+
+
+def _last_run(host: Host) -> tuple[int, int]:
+    """What tells one holder of the lock from the next: each writes its name there."""
+    with host.tree.unnoted():
+        try:
+            status = host.stat(LOCK, follow=False)
+        except (OSError, Unrecorded):
+            return (0, 0)
+    return (status.st_ino, status.st_mtime_ns)
 
 
 def guard(host: Host, paths: list[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import fnmatch
 import json
 import os
 from collections.abc import Sequence
@@ -38,8 +39,8 @@ class Skip:
     why: str
 
     def covers(self, knob: str, target: str) -> bool:
-        """Whether this place is skipped."""
-        return self.knob == knob and self.target in ("", target)
+        """Whether this place is skipped; the target of a skip may be a pattern, as in a profile."""
+        return self.knob == knob and (self.target in ("", target) or fnmatch.fnmatchcase(target, self.target))
 
     def words(self) -> str:
         """As every verdict says it."""

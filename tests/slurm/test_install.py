@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,67 @@ def test_install_writes_once_and_removes_all(root: Path, tuner: Call) -> None:
     assert len(removed.document["removed"]) == 4
     kept = {path: what for path, what in tree(root).items() if what[0] != "dir"}
     assert kept == {path: what for path, what in before.items() if what[0] != "dir"}
+
+
+def test_no_half_script_is_ever_seen(root: Path, tuner: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmd takes whatever `*` finds in prolog.d, and a file that it cannot run drains the node."""
+    install(tuner, root)
+    folder = root / "etc/slurm/prolog.d"
+    (folder / "50-tuner").write_text("# Written by tuner, units 1 (tuner slurm install): old\n", encoding="ascii")
+    seen: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        seen.extend(path.name for path in folder.glob("*") if not path.name.startswith("."))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert install(tuner, root).document["written"] == ["/etc/slurm/prolog.d/50-tuner"]
+    assert set(seen) == {"50-tuner"}
+    assert [path.name for path in folder.iterdir()] == ["50-tuner"]
+
+
+def test_the_only_script_of_a_folder_that_slurm_names_stays(root: Path, tuner: Call) -> None:
+    """slurmd drains a node where the pattern of Prolog finds nothing."""
+    install(tuner, root)
+    path = root / "etc/slurm/slurm.conf"
+    path.write_text("Prolog=/etc/slurm/prolog.d/*\n", encoding="ascii")
+    refused = tuner("slurm", "install", "--root", root, "--remove")
+    assert refused.code == 64
+    assert "drains a node where that finds nothing" in refused.err
+    assert files(root)["50-tuner"].exists()
+    (root / "etc/slurm/prolog.d/10-other").write_text("#!/bin/sh\n", encoding="ascii")
+    assert tuner("slurm", "install", "--root", root, "--remove").code == 0
+    install(tuner, root)
+    (root / "etc/slurm/prolog.d/10-other").unlink()
+    path.write_text("#Prolog=/etc/slurm/prolog.d/*\n", encoding="ascii")
+    assert tuner("slurm", "install", "--root", root, "--remove").code == 0
+
+
+@pytest.mark.parametrize(("prolog", "runs"), [
+    ("/etc/slurm/prolog.d/*", True), ("/etc/slurm/prolog.d/50-tuner", True), ("/etc/slurm/prolog.d/[0-9]*", True),
+    ("/etc/slurm/prolog.d/*.sh", False), ("/etc/slurm/*", False), ("/etc/slurm/prolog.d", False),
+])  # fmt: skip
+def test_which_prolog_finds_the_script(root: Path, tuner: Call, prolog: str, runs: bool) -> None:
+    """slurmd takes a pattern of glob(7): it need not be the one that we propose."""
+    (root / "etc/slurm").mkdir()
+    (root / "etc/slurm/slurm.conf").write_text(f"Prolog={prolog}\n", encoding="ascii")
+    whats = [row["what"] for row in install(tuner, root).document["findings"]]
+    assert any("never runs" in what for what in whats) is not runs
+    assert tuner("slurm", "install", "--root", root, "--remove").code == (64 if runs else 0)
+
+
+def test_a_file_that_slurmd_cannot_run_bites(root: Path, tuner: Call) -> None:
+    """A README, a copy of an editor: each drains every node that has it. Hidden ones are not met."""
+    folder = root / "etc/slurm/prolog.d"
+    folder.mkdir(parents=True)
+    for name, mode in (("README", 0o644), ("20-good", 0o755), (".hidden", 0o600)):
+        (folder / name).write_text("#!/bin/sh\n", encoding="ascii")
+        (folder / name).chmod(mode)
+    result = install(tuner, root)
+    rows = [row for row in result.document["findings"] if "no executable file" in row["what"]]
+    assert [row["what"].partition(" in ")[0] for row in rows] == ["README"]
+    assert result.code == 10
 
 
 def test_a_dry_run_writes_nothing(root: Path, tuner: Call) -> None:
@@ -159,6 +221,30 @@ def test_no_interpreter(made: Callable[[str], Path], gone: str) -> None:
         case _:
             python.chmod(0o644)
     assert run(path) == (0, b"")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes somebody else")
+def test_a_shell_that_cannot_fork(shell: str) -> None:
+    """No process to be had, as after a job that left too many: dash exits with 2 by itself, and that would drain."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "50-tuner"
+        path.write_text(script.script("/bin/sh", ""), encoding="ascii")
+        path.chmod(0o755)
+        path.parent.chmod(0o755)
+        limited = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "prlimit", "--nproc=0:0"]
+        line = [*limited, shell, *(["sh"] if shell.endswith("busybox") else []), str(path)]
+        done = subprocess.run(line, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_no_dev_null(made: Callable[[str], Path], shell: str) -> None:
+    """A redirection that fails ends a shell with 2 (dash(1), special built-ins)."""
+    path = made("exit 0")
+    text = path.read_text(encoding="ascii").replace("/dev/null", "/dev/gone/null")
+    path.write_text(text, encoding="ascii")
+    assert run(path, shell)[0] == 0
 
 
 def test_a_child_that_outlives_it_holds_nothing(made: Callable[[str], Path]) -> None:
@@ -287,6 +373,9 @@ def test_slurm_conf_is_read_as_slurm_reads_it(root: Path) -> None:
     assert read.prologs[:2] == ["/a", "/b"]
     assert read.words("prologflags") == ["alloc", "contain"]
     assert any("gone.conf" in what for what in read.unread)
+    (folder / "slurm.conf").write_text('Prolog="/etc/slurm/prolog.d/*"\nPrologEpilogTimeout="9"\n', encoding="ascii")
+    quoted = conf.read(host, conf.find(host))
+    assert (quoted.prologs, quoted.number("prologepilogtimeout")) == (["/etc/slurm/prolog.d/*"], 9)
 
 
 @given(st.text(max_size=300))
@@ -398,7 +487,11 @@ def test_a_node_that_is_not_drained_yet_is_waited_for(monkeypatch: pytest.Monkey
 def test_a_slurmctld_that_is_down_is_asked_again_by_the_unit() -> None:
     """Not done: the service fails, and systemd starts it again a few times."""
     assert scontrol.tell(drained(), Slurm("! Unable to contact slurm controller"), 0)[0] is False
-    assert "Restart=on-failure" in script.files(PYTHON)[f"/etc/systemd/system/{script.SERVICE}"]
+    text = script.files(PYTHON)[f"/etc/systemd/system/{script.SERVICE}"]
+    unit = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    assert unit["Restart"] == "on-failure"
+    starts = scontrol.OLDEST.total_seconds() / int(unit["RestartSec"])
+    assert starts < int(unit["StartLimitBurst"]), "a limit that is met ends the path unit too"
 
 
 @pytest.mark.parametrize("more", [{"node": "n2 state=resume"}, {"node": ""}, {"when": "2026-01-01T00:00:00+00:00"},

@@ -18,11 +18,14 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Result, write_profile
-from tuner import fast, hung
+from tests.conftest import Result, unavailable, write_profile
+from tuner import fast, hung, judging
+from tuner.host import Host, open_host
 from tuner.knobs import BY_NAME
+from tuner.ledger import Applied
+from tuner.model import Plan
 from tuner.sim import store as hosts
-from tuner.slurm import BROKEN, prolog, store
+from tuner.slurm import BROKEN, late, prolog, store
 from tuner.slurm.script import CALL
 
 Call = Callable[..., Result]
@@ -131,21 +134,45 @@ def test_the_cli_answers_alike(node: Path, tuner: Call) -> None:
     result = tuner("slurm", "prolog", "--root", node, "--json")
     assert (result.code, result.document["decision"]) == (86, "drain")
     assert REASON in result.document["said"][0]
+    assert not (node / "run/tuner/slurm/drains").exists(), "who looks uses up no drain: the next job is kept away"
+    assert not (node / "run/tuner/slurm/reason").exists()
+    assert check(node)[0] == 86
 
 
 def test_the_brake(node: Path, log: list[str]) -> None:
     """A second drain within the hour for the same cause under the same settings: the job starts, and that is said."""
     drift(node)
     assert check(node)[0] == 86
+    aged(node, 61.0)
     code, said = check(node)
     assert code == 0
     assert said == f"tuner: job starts, braked: 1 drain per hour for sysctl drift: {REASON}\n"
     (node / "proc/sys/net/core/rmem_max").chmod(0o644)
     rows = json.loads((node / store.DRAINS.lstrip("/")).read_text(encoding="ascii"))
     assert len(rows) == 1
-    rows[0][0] -= 3601.0
-    (node / store.DRAINS.lstrip("/")).write_text(json.dumps(rows), encoding="ascii")
+    aged(node, 3600.0)
     assert check(node)[0] == 86, "an hour later"
+
+
+def aged(node: Path, seconds: float) -> None:
+    """The drains so far are older by that."""
+    path = node / store.DRAINS.lstrip("/")
+    rows = json.loads(path.read_text(encoding="ascii"))
+    path.write_text(json.dumps([[when - seconds, *more] for when, *more in rows]), encoding="ascii")
+
+
+def test_jobs_that_arrive_together_are_all_kept_away(node: Path) -> None:
+    """The brake counts drains, not jobs: those that were on their way when the node was drained start elsewhere too."""
+    drift(node)
+    assert [check(node)[0] for _ in range(3)] == [86, 86, 86]
+    assert len(json.loads((node / store.DRAINS.lstrip("/")).read_text(encoding="ascii"))) == 1
+
+
+def test_no_drain_is_allowed(node: Path) -> None:
+    """`drains_per_hour: 0` lets every job start, the first too."""
+    policy(node, POLICY.replace("drains_per_hour: 1", "drains_per_hour: 0"))
+    drift(node)
+    assert check(node)[0] == 0
 
 
 def test_another_cause_is_not_braked(node: Path, tuner: Call) -> None:
@@ -172,6 +199,45 @@ def test_only_what_was_seen_ok_gates(copy_host: Copy, tuner: Call, tmp_path: Pat
     assert check(root)[0] == 0
     drift(root)
     assert check(root)[0] == 86
+
+
+def test_settings_that_are_applied_no_more_remember_nothing(node: Path) -> None:
+    """A check that began before an apply ends after it: what the new settings have seen stays."""
+    before = (node / store.SEEN.lstrip("/")).read_bytes()
+    host = open_host(str(node))
+    assert "meanwhile" in store.see(host, "0" * 64, [store.Place("sysctl", "x", "", "1", ())])
+    assert (node / store.SEEN.lstrip("/")).read_bytes() == before
+
+
+ADDS = """
+import sys
+from tuner.host import open_host
+from tuner.slurm import store
+host = open_host(sys.argv[1])
+for number in range(5):
+    assert not store.see(host, sys.argv[2], [store.Place("sysctl", f"{sys.argv[3]}.{number}", "", "1", ())])
+"""
+
+
+def test_what_several_add_at_once_is_all_there(node: Path) -> None:
+    """Prologs of several jobs: what one of them has seen ok gates whatever the others write."""
+    settings = json.loads((node / store.SEEN.lstrip("/")).read_text(encoding="ascii"))["settings_id"]
+    words = [[sys.executable, "-c", ADDS, str(node), settings, name] for name in "abc"]
+    processes = [subprocess.Popen(line) for line in words]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    targets = {target for _, target in store.seen(open_host(str(node)), settings)}
+    assert {f"{name}.{number}" for name in "abc" for number in range(5)} <= targets
+
+
+def test_what_cannot_be_remembered_is_said_and_not_kept(node: Path) -> None:
+    """A kept answer would outlive it: the drift after it would drain nothing."""
+    for path in (store.SEEN, fast.PATH):
+        (node / path.lstrip("/")).unlink()
+    (node / store.SEEN.lstrip("/")).mkdir()
+    code, said = check(node)
+    assert code == 0
+    assert "what is ok now will gate nothing" in said
+    assert not (node / fast.PATH.lstrip("/")).exists()
 
 
 @pytest.mark.parametrize("what", ["boot", "settings_id"])
@@ -233,6 +299,29 @@ def test_a_skip_gates_nothing_and_is_seen_everywhere(node: Path, tuner: Call) ->
     assert tuner(*words, "--remove").code == 0
     assert tuner("status", "--root", node, "--json").document["skips"] == []
     assert check(node)[0] == 86
+
+
+@pytest.mark.parametrize(("place", "code"), [("sysctl:*", 0), ("sysctl:vm.*", 0), ("sysctl:net.*", 86), ("thp:*", 86)])
+def test_a_skip_of_a_pattern(node: Path, tuner: Call, place: str, code: int) -> None:
+    """Targets as profiles write them."""
+    drift(node)
+    assert tuner("slurm", "skip", place, "--for", "2h", "--why", "x", "--root", node).code == 0
+    assert check(node)[0] == code
+
+
+def test_a_skip_that_meets_nothing_is_said(node: Path, tuner: Call) -> None:
+    """A name mistyped: the next job would be kept away all the same."""
+    words = ["--for", "2h", "--why", "x", "--root", node]
+    assert "skips nothing" in tuner("slurm", "skip", "sysctl:vm.swapiness", *words).out
+    said = tuner("slurm", "skip", "sysctl:vm.swappiness", *words).out
+    assert said.count("skips nothing") == 1
+
+
+def test_a_knob_of_the_policy_that_is_none_is_said_at_each_job(node: Path) -> None:
+    """A name mistyped gates nothing: in the log before it is missed, also where the answer is kept."""
+    policy(node, POLICY.replace("[sysctl]", "[sysctls]"))
+    for _ in range(2):
+        assert check(node) == (0, "tuner: job starts with marks: no knob sysctls: the policy names it\n")
 
 
 def test_a_skip_ends_by_itself(node: Path, tuner: Call) -> None:
@@ -483,6 +572,28 @@ def test_while_an_apply_writes_it_is_not_known(node: Path) -> None:
     assert "apply in progress" in said
 
 
+def test_an_apply_that_begins_and_ends_while_it_looks(
+    node: Path, tuner: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it read is of the new settings, what it compares with of the old ones: looked at again, not drained."""
+    other = write_profile(tmp_path / "other.yaml", PROFILE.replace("swappiness: 1", "swappiness: 10"))
+    real, calls = judging.planning.verify, []
+
+    def verify(host: Host, applied: Applied) -> Plan:
+        calls.append(applied.generation)
+        if len(calls) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(judging.planning, "verify", real)
+                assert tuner("apply", "--profile", other, "--root", node).code == 0
+        return real(host, applied)
+
+    monkeypatch.setattr(judging.planning, "verify", verify)
+    applied, made = judging.judged(open_host(str(node)))
+    assert calls == [1, 2]
+    assert applied.generation == 2
+    assert {v.state for v in made.verdicts} <= {"ok", "raised"}
+
+
 # --- the budget ---------------------------------------------------------------------------------------------------
 
 
@@ -524,6 +635,103 @@ def test_a_child_that_is_late(node: Path, monkeypatch: pytest.MonkeyPatch, how: 
     assert found == code
     assert "budget of 2 s used up" in lines[0]
     assert hung.living(str(node)) == []
+
+
+@pytest.mark.parametrize(("kept", "now", "took", "late"), [(1, 30, 2.0, False), (30, 1, 3.0, True)])
+def test_the_budget_is_that_of_the_policy_of_now(
+    node: Path, monkeypatch: pytest.MonkeyPatch, kept: int, now: int, took: float, late: bool
+) -> None:
+    """The answer that was kept under another budget ends no look too early, and none too late."""
+    policy(node, POLICY.replace("budget_s: 30", f"budget_s: {kept}"))
+    host = open_host(str(node))
+    assert prolog.run(str(node))[0] == 0
+    assert (prolog._kept(str(node)) or ((), 0, ""))[1] in (kept, 30)
+    policy(node, POLICY.replace("budget_s: 30", f"budget_s: {now}"))
+
+    def looked(root: str, tell: object, limit: Callable[[float], object]) -> dict[str, Any]:
+        limit(float(now))
+        time.sleep(took)
+        return {"drain": [], "lines": ["in time"], "settings_id": ""}
+
+    monkeypatch.setattr("tuner.slurm.look.looked", looked)
+    begun = time.monotonic()
+    lines = prolog.run(str(node))[1]
+    assert ("in time" in lines) is not late
+    assert time.monotonic() - begun < took if late else True
+    assert host.exists(store.SEEN)
+
+
+@pytest.mark.parametrize(("lasted", "code"), [(0.2, 0), (3.0, 86)])
+def test_only_a_look_that_lasts_is_a_hang(
+    node: Path, monkeypatch: pytest.MonkeyPatch, lasted: float, code: int
+) -> None:
+    """State D at the end of the budget may be a driver that is busy for a moment: that is not known, not missing."""
+    monkeypatch.setattr(hung, "ended", lambda child: False)
+    found, lines = late.given_up(str(node), os.getpid(), 5, "/proc/sys/vm/swappiness", lasted)
+    assert found == code
+    assert bool(list((node / "run/tuner").glob("hung/*"))) is bool(code), lines
+
+
+@pytest.mark.parametrize("path", ["", "/var/lib/tuner/generations/000001.jsonl", "/etc/tuner/slurm.yaml"])
+def test_a_disk_of_ours_that_hangs_is_not_read_by_the_parent(
+    node: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """It would hang as its child does, and slurmd would drain the node."""
+    monkeypatch.setattr(hung, "ended", lambda child: False)
+    monkeypatch.setattr(late, "open_host", lambda root: pytest.fail("it reads"))
+    assert late.given_up(str(node), os.getpid(), 5, path, 4.0)[0] == 0
+
+
+def test_the_shared_memory_tells_how_long_a_look_lasts() -> None:
+    """Each look is a write; its time is that of the memory."""
+    shared = posix.memfd_create("x")
+    try:
+        prolog._teller(shared)("/a")
+        time.sleep(0.3)
+        path, lasted = prolog._where(shared)
+        assert path == "/a"
+        assert 0.2 < lasted < 5
+        prolog._teller(shared)("/b")
+        assert prolog._where(shared)[1] < lasted
+    finally:
+        os.close(shared)
+
+
+def test_a_child_whose_parent_was_killed_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmd kills a prolog that is late; what it left runs in a session of its own."""
+    monkeypatch.setattr(prolog, "LONGEST", 1)
+    child = os.fork()
+    if child == 0:
+        prolog._apart()
+        time.sleep(60)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGALRM
+
+
+FULL_LOG = """
+import socket, subprocess, sys
+reader = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+reader.bind("/dev/log")
+writer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+writer.connect("/dev/log")
+writer.setblocking(False)
+try:
+    while True:
+        writer.send(b"x")
+except BlockingIOError:
+    pass
+subprocess.run([sys.executable, "-I", "-c", "from tuner.slurm.prolog import say; say('x'); say('y')"], timeout=20)
+"""
+
+
+def test_a_journal_that_takes_nothing_holds_no_job() -> None:
+    """/dev/log of a reader that is stopped, its queue full: the C library tries each line twice, and neither waits."""
+    devices = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9"
+    line = ["unshare", "--mount", "sh", "-c", f'{devices} || exit 99; exec "$0" -c "$1"', sys.executable, FULL_LOG]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 99:
+        unavailable(f"no /dev of our own here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_child_that_dies_is_a_failure_of_ours(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

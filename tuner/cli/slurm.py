@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fnmatch
 import os
 import posixpath
 import stat
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
+from tuner import applied as cache
 from tuner import documents, render, skips
 from tuner.boot import units
 from tuner.cli.common import Answer, open_root, who
@@ -21,6 +24,7 @@ from tuner.host import Host, Unrecorded
 from tuner.host.shell import run
 from tuner.knobs import BY_NAME
 from tuner.lock import locked
+from tuner.skips import Skip
 from tuner.slurm import DRAIN, conf, scontrol, script, store
 from tuner.slurm import policy as policies
 from tuner.slurm.conf import Finding
@@ -33,11 +37,11 @@ WAIT = 5.0
 
 
 def prolog(args: argparse.Namespace) -> Answer:
-    """The decision for a job that is about to start: exit 0, or 86 where this node must not take it."""
+    """What the decision for a job would be now: exit 0, or 86 where this node must not take it. Drains nothing."""
     from tuner.slurm.prolog import run as decide
 
     host = open_root(args.root)
-    code, lines = decide(host.root)
+    code, lines = decide(host.root, acting=False)
     word = "drain" if code == DRAIN else "start"
     document = {"schema": "tuner.slurm-prolog/1", "host": documents.host(host), "decision": word, "said": lines}
     return cast(Exit, code), document, [render.head(host), *lines, f"{word} (exit {code})"]
@@ -63,7 +67,16 @@ def skip(args: argparse.Namespace) -> Answer:
     found = skips.load(host)
     rows = [(_place(s.knob, s.target), s.words()) for s in found]
     document = {"schema": "tuner.slurm-skip/1", "host": documents.host(host), "skips": [asdict(s) for s in found]}
-    return Exit.OK, document, [render.head(host), *(render.table(rows, group=False) if rows else ["no skips"])]
+    lines = render.table(rows, group=False) if rows else ["no skips"]
+    return Exit.OK, document, [render.head(host), *lines, *_idle(host, found)]
+
+
+def _idle(host: Host, found: Sequence[Skip]) -> list[str]:
+    """Skips of places that no applied setting has: a name mistyped, or a profile not applied yet."""
+    applied = cache.current(host)[0]
+    settings = applied.settings if applied else ()
+    idle = [skip for skip in found if not any(skip.covers(*setting.at) for setting in settings)]
+    return [f"{_place(s.knob, s.target)}: no applied setting is there, so it skips nothing now" for s in idle]
 
 
 def _change(host: Host, args: argparse.Namespace) -> None:
@@ -105,6 +118,7 @@ def slurm_install(args: argparse.Namespace) -> Answer:
     path = f"{args.directory.rstrip('/')}/{script.NAME}"
     _safe("--dir", path)
     if args.remove:
+        _needed(host, path)
         done = _removed(host, path, args.dry_run)
         return _answer(host, done, [], "would be removed" if args.dry_run else "removed")
     judged = args.judged_root or ""
@@ -164,8 +178,7 @@ def _written(host: Host, files: dict[str, str], dry: bool) -> Done:
     with locked(host, who(), WAIT), refusals():
         for path in todo:
             parents(host, path)
-            owner = (0, 0) if os.geteuid() == 0 else None
-            host.put(path, files[path].encode("ascii"), _mode(path), owner)
+            store.place(host, path, files[path].encode("ascii"), _mode(path))
         if not linked:
             parents(host, script.WANTED)
             host.symlink(script.WANTED, posixpath.join(units.FOLDER, script.PATH_UNIT))
@@ -185,6 +198,26 @@ def _current(host: Host, path: str, text: str) -> bool:
 
 def _roots(uid: int) -> bool:
     return uid in (0, os.geteuid())
+
+
+def _needed(host: Host, path: str) -> None:
+    """Refuses to empty a folder that slurm.conf names: slurmd fails, and so drains, where its pattern finds nothing."""
+    folder, name = posixpath.split(path)
+    read = _conf(host)
+    try:
+        others = [other for other in host.list(folder) if other != name and not other.startswith(".")]
+    except (OSError, Unrecorded):
+        return
+    for pattern in read.naming(path) if there(host, path) else ():
+        if not fnmatch.filter(others, posixpath.basename(pattern)):
+            what = f"says Prolog={pattern}, and this is its only script: slurmd drains a node where that finds nothing"
+            raise bad_input(read.path, what, "take that line out, scontrol reconfigure, then remove the script")
+
+
+def _conf(host: Host) -> conf.Conf:
+    """slurm.conf of this host; empty where none is found."""
+    path = conf.find(host, os.environ.get("SLURM_CONF", "") if host.kind == "live" else "")
+    return conf.read(host, path) if path else conf.Conf()
 
 
 def _removed(host: Host, path: str, dry: bool) -> Done:
@@ -211,19 +244,25 @@ def _removed(host: Host, path: str, dry: bool) -> Done:
 def _findings(host: Host, directory: str) -> list[Finding]:
     """What bites, of the policy, of slurm.conf, of slurmd and of the folder."""
     policy, found = _policy(host)
-    named = os.environ.get("SLURM_CONF", "") if host.kind == "live" else ""
-    path = conf.find(host, named)
-    read = conf.read(host, path) if path else conf.Conf()
+    read = _conf(host)
     rows = conf.findings(read, _release(host), directory, policy.budget_s)
-    if not path:
+    if not read.path:
         found.append(Finding("note", "no slurm.conf found here: this is what it has to say", "or name it: SLURM_CONF"))
         rows = [replace(row, level="note") for row in rows]
     found += rows
     if host.kind == "live" and there(host, "/run/systemd/system"):
         found += conf.memlock(run(["systemctl", "show", "--property=LimitMEMLOCK", "slurmd.service"], PATIENCE).out)
     with contextlib.suppress(OSError, Unrecorded):
-        found += conf.neighbours(host.list(directory), script.NAME)
+        names = [name for name in host.list(directory) if not name.startswith(".")]
+        found += conf.neighbours(names, script.NAME)
+        found += conf.dead([name for name in names if not _runs(host, f"{directory}/{name}")], directory)
     return found
+
+
+def _runs(host: Host, path: str) -> bool:
+    """Whether slurmd can start it."""
+    status = host.stat(path)
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)
 
 
 def _policy(host: Host) -> tuple[Policy, list[Finding]]:

@@ -5,19 +5,21 @@ Keys are case-insensitive, a backslash continues a line, Include names further f
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuner.host import Host, Unrecorded
+from tuner.slurm.script import NAME
 
 PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 CONFIGLESS = "/run/slurm/conf/"
 DEEPEST = 8
 MESSAGE_TIMEOUT = 10
 CRED_EXPIRE = 120
-PAIR = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(.*)")
+PAIR = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(\"[^\"]*\"|.*)")
 NUMBER = re.compile(r"\d{1,9}")
 
 
@@ -44,6 +46,12 @@ class Conf:
         """A key that is a number of seconds; None where it is not given or none."""
         found = NUMBER.match(self.keys.get(key, ""))
         return int(found.group()) if found else None
+
+    def naming(self, path: str) -> list[str]:
+        """The patterns of Prolog that find this file (glob(7): a `*` ends at a slash)."""
+        folder, name = posixpath.split(path)
+        cut = [(pattern, *posixpath.split(pattern)) for pattern in self.prologs]
+        return [pattern for pattern, where, last in cut if where == folder and fnmatch.fnmatchcase(name, last)]
 
     def words(self, key: str) -> list[str]:
         """A key that is a list, in lower case."""
@@ -82,9 +90,9 @@ def _take(host: Host, conf: Conf, path: str, depth: int) -> None:
             continue
         found = PAIR.fullmatch(line)
         if found and found.group(1).lower() == "prolog":
-            conf.prologs.append(found.group(2).strip())
+            conf.prologs.append(found.group(2).strip().strip('"'))
         if found:
-            conf.keys[found.group(1).lower()] = found.group(2).strip()
+            conf.keys[found.group(1).lower()] = found.group(2).strip().strip('"')
 
 
 def logical(text: str) -> list[str]:
@@ -114,10 +122,11 @@ def findings(conf: Conf, release: tuple[int, int] | None, directory: str, budget
 
 def _prolog(conf: Conf, directory: str) -> list[Finding]:
     line = f"Prolog={directory}/*"
-    if line.partition("=")[2] in conf.prologs:
+    if conf.naming(f"{directory}/{NAME}"):
         return []
     if not conf.prologs:
-        return [Finding("wrong", "Prolog is not set: nothing runs before a job", "add it", line)]
+        do = "add it, once every node has a script there: slurmd drains a node where it finds none"
+        return [Finding("wrong", "Prolog is not set: nothing runs before a job", do, line)]
     what = f"Prolog is {', '.join(conf.prologs)}: the script in {directory} never runs"
     return [Finding("wrong", what, "move that script into the folder, and name the folder", line)]
 
@@ -210,3 +219,11 @@ def neighbours(names: Sequence[str], ours: str) -> list[Finding]:
     runs = "runs" if len(first) == 1 else "run"
     what = f"{', '.join(first)} {runs} before {ours} (reverse order of names); where one fails, ours never runs"
     return [Finding("note", what, "give ours a later name if it has to be the first")]
+
+
+def dead(names: Sequence[str], directory: str) -> list[Finding]:
+    """Files of the folder that slurmd cannot start: it takes each as a prolog that failed (src/slurmd/common)."""
+    if not names:
+        return []
+    what = f"{', '.join(sorted(names))} in {directory}: no executable file, so every prolog fails and drains its node"
+    return [Finding("wrong", what, "take it away, or chmod 755")]

@@ -12,7 +12,7 @@ from tuner.slurm.policy import Policy
 
 At = tuple[str, str]
 LONGEST = 80
-"""Characters of a reason: what sinfo -R shows without cutting on most terminals."""
+"""Characters of a reason: a line of most terminals. `sinfo -R` shows 20 of them, `sinfo -R -o "%80E %N"` all."""
 
 ORDER = ("missing", "drift", "unsupported", "unknown")
 """What drains, worst first: the first is named."""

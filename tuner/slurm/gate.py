@@ -23,13 +23,15 @@ from tuner.slurm.policy import Policy
 HANGS = "does not answer: a look at it hangs"
 
 
-def decided(host: Host, policy: Policy, applied: Applied, made: Plan) -> Decision:
-    """What the policy makes of these verdicts; what is ok now is remembered first."""
+def decided(host: Host, policy: Policy, applied: Applied, made: Plan) -> tuple[Decision, str]:
+    """What the policy makes of these verdicts; what is ok now is remembered first, or else why it could not be."""
     before = store.seen(host, applied.settings_id)
-    store.see(host, applied.settings_id, places(host, made.verdicts, before))
+    forgotten = store.see(host, applied.settings_id, places(host, made.verdicts, before))
     skipped = skips.load(host)
     rows = [row_of(verdict, skipped) for verdict in made.verdicts]
-    return decide(policy, _hanging(host, rows, before), before)
+    found = decide(policy, _hanging(host, rows, before), before)
+    strange = [f"no knob {name}: the policy names it" for name in policies.strangers(policy)]
+    return replace(found, marks=(*strange, *found.marks)), forgotten
 
 
 def answers(host: Host, applied: Applied, made: Plan) -> dict[str, tuple[int, bytes]]:
@@ -40,7 +42,8 @@ def answers(host: Host, applied: Applied, made: Plan) -> dict[str, tuple[int, by
         policy = policies.of(host)
     except TunerError:
         return {}
-    return kept(policy, applied, decided(host, policy, applied, made))
+    decision, forgotten = decided(host, policy, applied, made)
+    return {} if forgotten else kept(policy, applied, decision)
 
 
 def kept(policy: Policy, applied: Applied, decision: Decision) -> dict[str, tuple[int, bytes]]:

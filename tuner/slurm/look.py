@@ -38,13 +38,13 @@ def _decided(host: Host, tree: NotingTree, limit: Callable[[float], object]) -> 
     if policy.mode == "off":
         return _started("")
     applied, made = judged(host)
-    decision = gate.decided(host, policy, applied, made)
-    answers = gate.kept(policy, applied, decision)
+    decision, forgotten = gate.decided(host, policy, applied, made)
+    answers = {} if forgotten else gate.kept(policy, applied, decision)
     if answers and not skips.load(host) and not hung.living(host.root) and not open_run(host):
         evidence.keep(host, tree, answers)
     rows = [astuple(row) for row in decision.drain]
-    line = marked(decision.marks)
-    return {"drain": rows, "lines": [line] if line else [], "settings_id": applied.settings_id}
+    lines = [marked(decision.marks), f"what is ok now will gate nothing: {forgotten}" if forgotten else ""]
+    return {"drain": rows, "lines": [line for line in lines if line], "settings_id": applied.settings_id}
 
 
 def _started(line: str) -> Found:

@@ -32,6 +32,11 @@ WHERE, LIMIT, FOUND = 0, 8192, 8448
 
 KEPT = b"kept"
 
+LONGEST = 180
+"""Seconds after which a child ends by itself: slurmd may have killed the one that would have ended it."""
+AGAIN = 0.1
+"""Seconds until a write to syslog that was interrupted is interrupted once more: the C library tries it twice."""
+
 
 class Over(Exception):
     """The time is up."""
@@ -49,8 +54,11 @@ def main() -> "NoReturn":
         posix._exit(code)
 
 
-def run(root: str) -> tuple[int, list[str]]:
-    """(exit code, what was said): the decision for the job that is about to start on the host below `root`."""
+def run(root: str, acting: bool = True) -> tuple[int, list[str]]:
+    """(exit code, what was said): the decision for the job that is about to start on the host below `root`.
+
+    Not `acting`: what it would be; no drain is counted and no reason left.
+    """
     began = time.monotonic()
     paths = hung.living(root)
     kept = None if paths else _kept(root)
@@ -58,9 +66,9 @@ def run(root: str) -> tuple[int, list[str]]:
     if late is not None:
         from tuner.slurm import late as giving_up
 
-        code, lines = giving_up.given_up(root, child, late, _where(shared))
+        code, lines = giving_up.given_up(root, child, late, *_where(shared), acting)
     else:
-        code, lines = _answer(root, kept, posix.pread(shared, fast.LARGEST, FOUND))
+        code, lines = _answer(root, kept, posix.pread(shared, fast.LARGEST, FOUND), acting)
     posix.close(shared)
     for line in lines:
         say(line)
@@ -77,11 +85,12 @@ def _judged(
     if child == 0:
         _child(root, kept, paths, shared)
     posix.close(end)
-    budget = kept[1] if kept else FIRST
-    over = _waited(child, pipe, began + budget - min(SHARE * budget, RESERVE))
-    if over and not kept:
-        budget = _budget(shared)
+    budget, said = 0.0, FIRST
+    over = True
+    while over and said > budget:
+        budget = said
         over = _waited(child, pipe, began + budget - min(SHARE * budget, RESERVE))
+        said = _budget(shared, kept[1] if kept else BUDGET)
     posix.close(pipe)
     return child, shared, budget if over else None
 
@@ -106,6 +115,7 @@ def _child(root: str, kept: "tuple[fast.Kept, float, str] | None", paths: list[s
         if kept is not None and _holds(kept[0], root, tell):
             posix.pwrite(shared, marshal.dumps(KEPT), FOUND)
         else:
+            tell("")  # what is loaded now is no look at a device
             from tuner.slurm.look import looked
 
             posix.pwrite(shared, marshal.dumps(looked(root, tell, _limiter(shared))), FOUND)
@@ -129,6 +139,8 @@ def _apart() -> None:
     for stream in (0, 1, 2):
         posix.dup2(null, stream)
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+    _signal.alarm(LONGEST)
 
 
 def _teller(shared: int) -> "Callable[[str], object]":
@@ -141,16 +153,18 @@ def _limiter(shared: int) -> "Callable[[float], object]":
     return lambda budget: posix.pwrite(shared, marshal.dumps(float(budget)), LIMIT)
 
 
-def _where(shared: int) -> str:
-    return posix.pread(shared, LIMIT, WHERE).partition(b"\0")[0].decode("utf-8", "surrogateescape")
+def _where(shared: int) -> tuple[str, float]:
+    """(the path that is looked at, for how many seconds already): each look is a write, which the memory dates."""
+    path = posix.pread(shared, LIMIT, WHERE).partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    return path, time.time() - posix.fstat(shared).st_mtime
 
 
-def _budget(shared: int) -> float:
-    """What the child says that the policy says; the default while it has not come so far."""
+def _budget(shared: int, known: float) -> float:
+    """What the child says that the policy says; what is `known` while it has not come so far."""
     try:
         return float(marshal.loads(posix.pread(shared, FOUND - LIMIT, LIMIT)))  # noqa: S302  (our own child's)
     except (ValueError, EOFError, TypeError):
-        return BUDGET
+        return known
 
 
 def _waited(child: int, pipe: int, end: float) -> bool:
@@ -180,7 +194,9 @@ def _ring(*_: object) -> None:
     raise Over
 
 
-def _answer(root: str, kept: "tuple[fast.Kept, float, str] | None", found: bytes) -> tuple[int, list[str]]:
+def _answer(
+    root: str, kept: "tuple[fast.Kept, float, str] | None", found: bytes, acting: bool
+) -> tuple[int, list[str]]:
     """What the child's answer means; a child that left none is a failure of ours."""
     try:
         answer: Any = marshal.loads(found)  # noqa: S302  (our own child's)
@@ -194,7 +210,7 @@ def _answer(root: str, kept: "tuple[fast.Kept, float, str] | None", found: bytes
         return START, list(answer["lines"])
     from tuner.slurm.late import drained
 
-    return drained(root, answer)
+    return drained(root, answer, acting)
 
 
 def say(line: str) -> None:
@@ -205,11 +221,15 @@ def say(line: str) -> None:
     if posix.isatty(2):
         posix.write(2, f"tuner: {text}\n".encode("ascii", "replace"))
     try:
-        _signal.signal(_signal.SIGALRM, _ring)
-        _signal.setitimer(_signal.ITIMER_REAL, 0.5)
+        _signal.signal(_signal.SIGALRM, _quiet)
+        _signal.setitimer(_signal.ITIMER_REAL, 0.5, AGAIN)
         syslog.openlog("tuner-prolog", syslog.LOG_PID, syslog.LOG_DAEMON)
         syslog.syslog(syslog.LOG_NOTICE, text)
-    except (Over, OSError):
+    except OSError:
         pass
     finally:
         _signal.setitimer(_signal.ITIMER_REAL, 0)
+
+
+def _quiet(*_: object) -> None:
+    """The ring alone ends the call; nothing is raised, so that no decision is lost."""

@@ -2,7 +2,8 @@
 
 slurmd reads the script's output until the end of the pipe and then waits for the script (src/common/run_command.c of
 Slurm), so nothing that the script starts may hold its streams. A script that ends with anything but 0 drains the node
-(slurm.conf(5), Prolog): exit 1 is reached from the checker's 86 alone.
+(slurm.conf(5), Prolog): exit 1 is reached from the checker's 86 alone. A shell that fails by itself, say because it
+cannot fork, exits with 2 (dash(1)); the trap makes a 0 of that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ CALL = "from tuner.slurm.prolog import main; main()"
 SCRIPT = """#!/bin/sh
 {header}
 # Whatever happens to the check, the job starts: only its exit code {drain} keeps the job away and drains this node.
+answer=0
+trap 'exit "$answer"' EXIT
+trap 'exit 0' HUP INT TERM
 exec </dev/null >/dev/null 2>&1
 cd /
 python='{python}'
@@ -43,7 +47,7 @@ say() {{
     fi
 }}
 
-if [ -r "${{root}}/proc/cmdline" ]; then
+if [ -f "${{root}}/proc/cmdline" ]; then
     read -r line < "${{root}}/proc/cmdline"
     case " $line " in
     *' tuner.off '*)
@@ -52,7 +56,7 @@ if [ -r "${{root}}/proc/cmdline" ]; then
         ;;
     esac
 fi
-if [ -r "${{root}}{off}" ]; then
+if [ -f "${{root}}{off}" ]; then
     read -r line < "${{root}}{off}"
     case "$line" in
     *'"until": ""'*)
@@ -61,7 +65,7 @@ if [ -r "${{root}}{off}" ]; then
         ;;
     esac
 fi
-if [ -r "${{root}}{policy}" ]; then
+if [ -f "${{root}}{policy}" ]; then
     while read -r line; do
         case "$line" in
         'mode: off' | 'mode: off '* | 'mode: "off"'* | "mode: 'off'"*) exit 0 ;;
@@ -76,7 +80,10 @@ fi
 code=$?
 case "$code" in
 0) exit 0 ;;
-{drain}) exit 1 ;;
+{drain})
+    answer=1
+    exit 1
+    ;;
 esac
 say "the check failed with $code: the job starts unchecked"
 exit 0
@@ -105,12 +112,16 @@ def script(python: str, root: str) -> str:
 
 
 def files(python: str) -> dict[str, str]:
-    """The units: PathChanged sees the rename that puts a reason in place; Restart is for a slurmctld that is down."""
+    """The units: PathChanged sees the rename that puts a reason in place; Restart is for a slurmctld that is down.
+
+    More starts are allowed than come about until the reason is too old: a path unit whose service meets its limit fails
+    too (systemd.path(5)), and would tell no reason any more.
+    """
     service = f"""{header("tells Slurm why tuner drained this node")}
 [Unit]
 Description=The reason of a drain by tuner, in the words of Slurm
-StartLimitIntervalSec=900
-StartLimitBurst=10
+StartLimitIntervalSec=1800
+StartLimitBurst=40
 
 [Service]
 ExecStart={python} -I -m tuner slurm reason

@@ -7,22 +7,30 @@ Nothing here is trusted with more than it says: a file that cannot be understood
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tuner import applied as cache
 from tuner.fast import BOOT
 from tuner.host import Host, Unrecorded
 from tuner.host.door import make_parents
 from tuner.host.replacing import fill
 
 SEEN = "/run/tuner/seen"
+ALONE = "/run/tuner/slurm/lock"
+"""Held by a process while it adds to one of these files; never the lock of a run."""
 DRAINS = "/run/tuner/slurm/drains"
 REASON = "/run/tuner/slurm/reason"
 HOUR = 3600.0
+ONE = 60.0
+"""Seconds in which all jobs that are kept away are one drain: several may be on their way to a node at once."""
+PATIENCE = 0.3
+"""Seconds that one waits for another to have added; then it adds all the same."""
 MOST = 4096
 """Places and drains that are remembered."""
 
@@ -74,23 +82,34 @@ def seen(host: Host, settings_id: str) -> dict[tuple[str, str], Place]:
 
 
 def see(host: Host, settings_id: str, places: Iterable[Place]) -> str:
-    """Adds places that are ok now; returns why it could not, empty when it did."""
+    """Adds places that are ok now; returns why it could not, empty when it did.
+
+    What was judged under settings that are no longer applied is not kept: it would take the place of what is.
+    """
+    new = {(place.knob, place.target): place for place in places}
     before = seen(host, settings_id)
-    now = {**before, **{(place.knob, place.target): place for place in places}}
-    if now == before:
+    if {**before, **new} == before:
         return ""
-    rows = [list(asdict(place).values()) for place in list(now.values())[:MOST]]
-    return put(host, SEEN, {"boot": boot(host), "settings_id": settings_id, "seen": rows})
+    with _alone(host):
+        applied = cache.current(host)[0]
+        if applied is None or applied.settings_id != settings_id:
+            return "other settings were applied meanwhile"
+        now = {**seen(host, settings_id), **new}
+        rows = [list(asdict(place).values()) for place in list(now.values())[:MOST]]
+        return put(host, SEEN, {"boot": boot(host), "settings_id": settings_id, "seen": rows})
 
 
 def drains(host: Host, settings_id: str, cause: str) -> int:
-    """How often this node was drained for that cause under these settings in the last hour."""
-    return sum(row[1:] == [settings_id, cause] for row in _recent(host))
+    """How often this node was drained for that cause under these settings in the last hour, but for one just now."""
+    return sum(clock() - row[0] >= ONE for row in _recent(host) if row[1:] == [settings_id, cause])
 
 
 def count(host: Host, settings_id: str, cause: str) -> str:
-    """Counts a drain; returns why it could not, empty when it did."""
-    return put(host, DRAINS, [*_recent(host)[-MOST:], [clock(), settings_id, cause]])
+    """Counts a drain, unless it is one with the last; returns why it could not, empty when it did."""
+    with _alone(host):
+        if any(clock() - row[0] < ONE for row in _recent(host) if row[1:] == [settings_id, cause]):
+            return ""
+        return put(host, DRAINS, [*_recent(host)[-MOST:], [clock(), settings_id, cause]])
 
 
 def leave(host: Host, drained: Drained) -> str:
@@ -110,26 +129,57 @@ def left(host: Host) -> Drained | None:
 
 def put(host: Host, path: str, data: Any) -> str:
     """Writes a document whole; returns why it could not, empty when it did."""
-    fresh = f".{os.path.basename(path)}.{os.getpid()}"
     try:
         make_parents(host, path)
-        with host.tree.at(path, follow=False) as (handle, name, _):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(fresh, dir_fd=handle)
-            opened = os.open(fresh, flags, 0o600, dir_fd=handle)
-            try:
-                fill(opened, json.dumps(data).encode("ascii") + b"\n", 0o644, None, None)
-                os.rename(fresh, name, src_dir_fd=handle, dst_dir_fd=handle)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(fresh, dir_fd=handle)
-                raise
-            finally:
-                os.close(opened)
+        place(host, path, json.dumps(data).encode("ascii") + b"\n", 0o644)
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return ""
+
+
+def place(host: Host, path: str, data: bytes, mode: int) -> None:
+    """Writes a file whole, under a hidden name until it is: slurmd fails at a file of prolog.d that it cannot run."""
+    fresh = f".{os.path.basename(path)}.{os.getpid()}"
+    with host.tree.at(path, follow=False) as (handle, name, _):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh, dir_fd=handle)
+        opened = os.open(fresh, flags, 0o600, dir_fd=handle)
+        try:
+            fill(opened, data, mode, None, None)
+            os.rename(fresh, name, src_dir_fd=handle, dst_dir_fd=handle)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh, dir_fd=handle)
+            raise
+        finally:
+            os.close(opened)
+
+
+@contextlib.contextmanager
+def _alone(host: Host) -> Iterator[None]:
+    """Nobody else adds meanwhile; where that cannot be had soon, it is done without."""
+    try:
+        make_parents(host, ALONE)
+        handle = host.lock_file(ALONE)
+    except OSError:
+        yield
+        return
+    try:
+        end = time.monotonic() + PATIENCE
+        while not _taken(handle) and time.monotonic() < end:
+            time.sleep(PATIENCE / 30)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _recent(host: Host) -> list[list[Any]]:
