@@ -554,6 +554,19 @@ def test_explain_says_what_why_and_says_who(tuner: Tuner, root: Path, profile: P
     assert "tuner rollback" in facts["undo"]
 
 
+def test_explain_of_a_pattern_shows_what_its_targets_hold(tuner: Tuner, root: Path, tmp_path: Path) -> None:
+    """Each value once, with the targets that hold it; and the line that the profile has for the pattern."""
+    profile = write_profile(
+        tmp_path / "p.yaml", "sysctl: {net.core.*mem_max: {at_least: 16777216, why: Sockets, source: S}}"
+    )
+    result = tuner("explain", "sysctl:net.core.*mem_max", "--profile", profile, "--root", root)
+    assert "212992   (net.core.rmem_max, net.core.wmem_max)" in result.out
+    assert ">= 16777216" in result.out
+    assert "Sockets" in result.out
+    nothing = tuner("explain", "sysctl:net.core.nothing*", "--root", root)
+    assert "no such target on this host" in nothing.out
+
+
 def test_explain_without_why_says_where_it_was_set(tuner: Tuner, root: Path, profile: Path) -> None:
     """A value without a reason is `set by FILE:LINE`."""
     out = tuner("explain", "sysctl:vm.swappiness", "--root", root, "--profile", profile).out

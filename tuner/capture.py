@@ -24,6 +24,7 @@ from tuner.ledger import Ledger
 from tuner.model import DISRUPTIONS, Seen
 from tuner.profile import load_profile
 from tuner.profile.files import known
+from tuner.profile.match import misfits
 from tuner.readings import read
 from tuner.scrub import NAME, Scrubber
 
@@ -84,9 +85,13 @@ def _ask(host: RecordingHost) -> Iterator[tuple[str, str]]:
                 host.read(path)
     for knob in KNOBS:
         yield from _ask_knob(host, knob)
-    for name in known(host):
-        for overlay in (None, *known(host, "overlays/")):
-            _plan(host, name, [overlay] if overlay else [])
+    fitting = [name for name in known(host) if _fits(host, name)]
+    for name in fitting:
+        _plan(host, name, [])
+    for overlay in known(host, "overlays/"):
+        _plan(
+            host, max(fitting, key=lambda name: len(load_profile(host, name).settings), default="linux-gpu"), [overlay]
+        )
 
 
 def _ask_knob(host: RecordingHost, knob: Knob) -> Iterator[tuple[str, str]]:
@@ -105,6 +110,13 @@ def _ask_knob(host: RecordingHost, knob: Knob) -> Iterator[tuple[str, str]]:
                     host.writable(path)
             if not isinstance(found, Seen):
                 yield f"{knob.name} {target}", found.why
+
+
+def _fits(host: Host, name: str) -> bool:
+    """Whether the profile can be read and is for this host."""
+    with contextlib.suppress(TunerError, YamlError, OSError, Unrecorded, ValueError):
+        return not misfits(host, load_profile(host, name).match)
+    return False
 
 
 def _plan(host: RecordingHost, name: str, overlays: list[str]) -> None:

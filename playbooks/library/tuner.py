@@ -198,13 +198,22 @@ def main():
     )
     result = {"changed": False, "differences": [], "changes": [], "exit": OK}
     try:
-        STATES[module.params["state"]](module, result)
+        understood(STATES[module.params["state"]], module, result)
         judge(module, result)
     except Failed as failed:
         module.fail_json(msg=str(failed), **{**result, **failed.more})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or ETC}: {error.strerror or error}", **result)
     module.exit_json(**result)
+
+
+def understood(state, module, result):
+    """Carries out the state; an answer that is not as this module knows it is said, not a traceback."""
+    try:
+        state(module, result)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        text = f"tuner's answer is not as this module knows it ({type(error).__name__}: {error})"
+        raise Failed(f"{text}; hint: install.yml brings both to one version", exit=UNKNOWN) from None
 
 
 # --- calling tuner ------------------------------------------------------------------------------------------------
@@ -222,6 +231,7 @@ def call(module, result, *words):
         document = json.loads(out)
     except ValueError:
         document = {}
+    document = document if isinstance(document, dict) else {}
     if document.get("schema") == "tuner.error/1":
         raise Failed(problems(document["errors"]), exit=code)
     if not document:
@@ -293,18 +303,19 @@ def applied(module, result):
     if files:
         plan(module, dict(result, changes=[], differences=[]), files)
         result["exit"] = OK
-        put(files)
+    former = {path: (new, old) for path, (old, new) in files.items()}
     expect = ["--expect", params["expect"]] if params["expect"] else []
     try:
+        put(files)
         document = call(module, result, "apply", *chosen(params), *allowed(params), *expect)
         undone = bool(document["reason"])
-    except Failed:
-        put({path: (new, old) for path, (old, new) in files.items()})
+    except (Failed, OSError, AttributeError, KeyError, TypeError, ValueError):
+        put(former)
         raise
     for outcome in document["outcomes"]:
         note(result, outcome, outcome["result"])
     if undone:
-        put({path: (new, old) for path, (old, new) in files.items()})
+        put(former)
         lost = bool(document["not_restored"])
         result.update({} if lost else {"changes": [], "diff": []})
         state = f"NOT RESTORED: {', '.join(document['not_restored'])}" if lost else "all was undone"
@@ -346,6 +357,9 @@ def rolled_back(module, result):
     for outcome in document["outcomes"]:
         note(result, outcome, outcome["result"])
     result["differences"] = [of_outcome(o) for o in document["outcomes"] if o["result"] not in ("done", "unchanged")]
+    left = [o for o in document["outcomes"] if o["result"] == "not ours any more"]
+    if left:
+        module.warn(f"left as others made it since: {', '.join(o['knob'] + ' ' + o['target'] for o in left)}")
 
 
 LIVE = ("applied", "kept", "interrupted", "not restored", "running")
@@ -407,11 +421,17 @@ def brief(value):
     if isinstance(value, dict):
         if "text" in value:
             text = value["text"]
-            return "no file" if text is None else f"{len(text.splitlines())} lines, {len(text)} characters"
+            return "no file" if text is None else size(text)
         return " ".join(f"{name} {brief(part)}" for name, part in value.items())
     if isinstance(value, list):
         return " ".join(map(brief, value))
     return str(value)
+
+
+def size(text):
+    """A text by its size."""
+    lines = len(text.splitlines())
+    return f"{lines} line{'s' * (lines != 1)}, {len(text)} characters"
 
 
 def whole(value):
@@ -475,14 +495,18 @@ def note(result, found, word):
 def other_files(params):
     """{path: (present text or None, wanted text)} of the files that are not as wanted."""
     texts = dict(params["files"])
-    for name in texts:
+    for name, text in texts.items():
         if not FILE.fullmatch(name):
             raise Failed(f"files: {name!r} is no profile, overlay or host file below {ETC}", exit=64)
+        if not isinstance(text, str):
+            raise Failed(f"files: {name} is to be the text of a file, not YAML: begin it with a bar (|)", exit=64)
     if params["site"] is not None:
         texts[SITE] = HEADER + "".join(yaml_lines(params["site"], 0))
-    found = {}
+    found, root = {}, os.path.realpath(params["root"] or "/")
     for name, text in texts.items():
         path = f"{params['root'] or ''}{ETC}/{name}"
+        if os.path.commonpath([root, os.path.realpath(path)]) != root:
+            raise Failed(f"{path} leads out of {root}: it has a link in it", exit=64)
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
                 present = file.read()
@@ -534,7 +558,7 @@ def standing_in(files):
         for number, (path, (_, text)) in enumerate(files.items()):
             place = f"{folder}/{number}.yaml"
             write(place, text)
-            words += ["--as-if", f"{path[path.index(ETC) :]}={place}"]
+            words += ["--as-if", f"{path[path.rindex(ETC) :]}={place}"]
         yield words
 
 
@@ -546,7 +570,7 @@ def put(files):
                 os.unlink(path)
             tidy(os.path.dirname(path))
             continue
-        top = path.index(ETC) + len(ETC)
+        top = path.rindex(ETC) + len(ETC)
         for end in [top, *(place for place in range(top + 1, len(path)) if path[place] == "/")]:
             if not os.path.isdir(path[:end]):
                 os.mkdir(path[:end], 0o755)
@@ -557,7 +581,8 @@ def put(files):
 
 def tidy(folder):
     """Removes folders that a file taken back leaves empty."""
-    while ETC in folder:
+    top = folder.rindex(ETC) + len(ETC)
+    while len(folder) >= top:
         try:
             os.rmdir(folder)
         except OSError as error:

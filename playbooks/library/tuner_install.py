@@ -39,6 +39,10 @@ options:
     description: How many former releases are kept.
     type: int
     default: 1
+  keep_settings:
+    description: For C(absent), remove tuner also while settings are applied; they stay, and nothing remembers them.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -92,6 +96,7 @@ import contextlib
 import errno
 import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -107,6 +112,9 @@ RELEASES = f"{BASE}/releases"
 CURRENT = f"{BASE}/current"
 COMMAND = f"{BASE}/bin/tuner"
 LINK = "/usr/local/bin/tuner"
+APPLIED = "/etc/tuner/applied/current.json"
+"""There while settings are applied, whichever tuner did it."""
+
 STATE = ("/etc/tuner", "/var/lib/tuner", "/run/tuner")
 """What tuner keeps on a node besides itself."""
 
@@ -134,6 +142,7 @@ def main():
             "bundle": {"type": "path"},
             "python": {"type": "path"},
             "keep": {"type": "int", "default": 1},
+            "keep_settings": {"type": "bool", "default": False},
         },
         required_if=[("state", "present", ["release"])],
         supports_check_mode=True,
@@ -292,14 +301,13 @@ def kept():
 
 def unpack(bundle, digest, new):
     """Writes each file of the archive below `new`: root's, 0644 or 0755; nothing of an archive that is not as told."""
-    total = hashlib.sha256()
     with gzip.open(bundle) as file:
-        for piece in iter(lambda: file.read(1 << 20), b""):
-            total.update(piece)
-    if total.hexdigest() != digest:
-        raise Failed(f"{bundle} is not the bundle that was built: its sha256 is {total.hexdigest()}")
+        data = file.read()  # what is counted is what is unpacked, whoever can write the file meanwhile
+    found = hashlib.sha256(data).hexdigest()
+    if found != digest:
+        raise Failed(f"{bundle} is not the bundle that was built: its sha256 is {found}")
     os.chmod(new, 0o755)
-    with tarfile.open(bundle, "r:gz") as archive:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
             parts = member.name.split("/")
             if not member.isreg() or member.name.startswith("/") or ".." in parts:
@@ -407,6 +415,8 @@ def ours(path):
 def absent(module):
     """Removes tuner, its command and all that it kept on the node."""
     own() if os.path.isdir(BASE) else None
+    if os.path.lexists(APPLIED) and not module.params["keep_settings"] and not module.check_mode:
+        raise Failed("settings are applied here: tuner rollback --to 0 gives them back; keep_settings leaves them")
     paths = [path for path in (BASE, *STATE) if os.path.lexists(path)]
     links = [LINK] if ours(LINK) else []
     result = {"changed": bool(paths or links), "release": "", "former": former(), "removed": [*links, *paths]}

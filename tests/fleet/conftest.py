@@ -84,16 +84,15 @@ class Fleet:
         path = self.lab.inventory(name, which)
         (path.parent / "group_vars").mkdir(exist_ok=True)
         own = "".join(f"    {line}\n" for line in PROFILE.splitlines())
-        text = (
-            f"tuner_persist: false\ntuner_serial: 100%\ntuner_profile: lab\ntuner_files:\n  profiles/lab.yaml: |\n{own}"
-        )
+        text = f"tuner_persist: false\ntuner_profile: lab\ntuner_files:\n  profiles/lab.yaml: |\n{own}"
         (path.parent / "group_vars/all.yml").write_text("\n".join([text, *more]) + "\n", encoding="utf-8")
         return path
 
     def play(self, name: str, inventory: Path, *words: str) -> Done:
-        """ansible-playbook on the control node."""
+        """ansible-playbook on the control node, all hosts at the same time."""
         book = str(self.checkout / "playbooks" / f"{name}.yml")
-        return self.call(str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(inventory), *words, book)
+        program = str(Path(sys.executable).parent / "ansible-playbook")
+        return self.call(program, "-i", str(inventory), "-e", "tuner_serial=100%", *words, book)
 
     def tuner(self, verb: str, *words: object) -> Done:
         """`tuner fleet VERB` on the control node; under --json the document is checked against its schema."""

@@ -275,15 +275,42 @@ def test_a_node_without_systemd_is_said(fleet: Fleet) -> None:
 # --- uninstall ----------------------------------------------------------------------------------------------------
 
 
+def test_what_is_applied_is_not_forgotten(fleet: Fleet) -> None:
+    """Where the tuner that applied is not the installed one, nothing is removed; unless that is what is wanted."""
+    host, inventory = fleet["h2"], fleet.inventory("forgotten")
+    assert fleet.play("apply", inventory, "-l", "h2").code == 0
+    before = host.written("etc", "var")
+    said = module(fleet, "h2", "tuner_install", state="absent")
+    assert said["failed"]
+    assert str(said["msg"]).startswith("settings are applied here: ")
+    host.run("mv", "/opt/tuner/bin/tuner", "/opt/tuner/bin/elsewhere")
+    done = fleet.play("uninstall", inventory, "-l", "h2")
+    host.run("mv", "/opt/tuner/bin/elsewhere", "/opt/tuner/bin/tuner")
+    assert done.code == 2
+    assert "settings are applied here: " in done.out
+    assert host.written("etc", "var") == before
+    kept = fleet.play("uninstall", inventory, "-l", "h2", "-e", "tuner_keep_settings=true")
+    assert kept.code == 0, kept.out
+    assert values(fleet, "h2")[1] == "4500"
+    assert fleet.play("install", inventory, "-l", "h2").code == 0
+    host.run("sh", "-c", f"rm -r /etc/tuner-lab /{SYSCTLS}; echo 4096 > /proc/sys/net/core/somaxconn")
+
+
 def test_uninstall_leaves_nothing(fleet: Fleet) -> None:
     """Settings back, then not a file that the machine itself does not have; a second run changes nothing."""
     inventory = fleet.inventory("uninstall", SITE)
     before = values(fleet, "h2")
     assert fleet.play("apply", inventory, "-l", "h2").code == 0
+    fleet["h2"].run("mkdir", "-p", "/run/systemd/system")  # for the install alone: nothing is there to be told
+    fleet["h2"].run("/opt/tuner/bin/tuner", "slurm", "install", fine=False)
+    fleet["h2"].run("rmdir", "/run/systemd/system")
+    assert "etc/slurm/prolog.d/50-tuner" in fleet["h2"].written()
     done = fleet.play("uninstall", inventory, "-l", "h2")
     assert done.code == 0, done.out
     assert values(fleet, "h2") == before
-    assert fleet["h2"].written() == {}
+    left = fleet["h2"].written()
+    left.pop("etc/slurm/prolog.d")  # empty, and Slurm's
+    assert left == {}
     assert fleet["h2"].run("find", "/run", "-name", "*tuner*") == ""
     assert fleet.play("uninstall", inventory, "-l", "h2").changed() == {"h2": 0}
     assert fleet.play("verify", inventory, "-l", "h2").code == 2

@@ -144,11 +144,13 @@ def test_the_playbook_builds_of_the_tuner_it_belongs_to(
     with open(place / "tuner/__init__.py", "a", encoding="utf-8") as file:
         file.write("# another one\n")
     book = place / ("playbooks", "tuner/data/playbooks")[number] / "install.yml"
-    words = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-c", "local", "--check"]
+    words = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "a,b,", "-c", "local", "--check"]
     words += ["-e", f"tuner_become=false tuner_bundle_dir={tmp_path}/made tuner_persist=false", str(book)]
     env = {**os.environ, "HOME": str(tmp_path), "ANSIBLE_PYTHON_INTERPRETER": sys.executable}
+    env["ANSIBLE_STRATEGY"] = "free"
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
+    assert done.stdout.count("-> localhost]") == 1  # built once, whatever strategy the user has
     (archive,) = (tmp_path / "made").iterdir()
     assert archive.name != Path(made.path).name
     with tarfile.open(archive) as opened:
@@ -162,6 +164,22 @@ def test_a_dependency_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -
         bundle.files()
     assert caught.value.code == 64
     assert "pip install 'gpu-node-tuner[fleet]'" in caught.value.problems[0].hint
+
+
+def test_nothing_is_written_through_a_link_of_others(made: bundle.Bundle, tmp_path: Path) -> None:
+    """In a folder that many use: the names are known beforehand, and what lies under them stays as it is."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    place = tmp_path / "shared"
+    place.mkdir()
+    name = Path(made.path).name
+    for planted in (name, f"{name}.part"):
+        (place / planted).symlink_to(victim)
+    built = bundle.build(str(place))
+    assert victim.read_text() == "mine"
+    assert not Path(built.path).is_symlink()
+    assert Path(built.path).read_bytes() == Path(made.path).read_bytes()
+    assert sorted(path.name for path in place.iterdir()) == [name, f"{name}.part"]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:

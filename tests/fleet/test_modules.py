@@ -183,6 +183,7 @@ def test_what_somebody_else_changed_fails_the_rollback(module: Module, root: Pat
     answer = module(state="rolled_back")
     assert (answer["failed"], answer["exit"]) == (True, 10)
     assert "vm.swappiness" in answer["msg"]
+    assert "sysctl vm.swappiness" in str(answer["warnings"])
     assert (root / "proc/sys/vm/swappiness").read_text() == "30\n"
 
 
@@ -195,6 +196,66 @@ def test_a_failed_apply_takes_its_site_back(module: Module, copy_host: Callable[
     assert (answer["changed"], answer["changes"]) == (False, [])
     assert (host / "proc/sys/net/core/rmem_max").read_text() == "212992\n"
     assert not (host / "etc/tuner/site.yaml").exists()
+
+
+@pytest.mark.parametrize("answer", ["[1, 2]", "5", '"text"', "null", "{}", '{"schema": "other/1"}', "not JSON", ""])
+@pytest.mark.parametrize("state", ["planned", "applied", "verified", "rolled_back"])
+def test_an_answer_that_is_not_tuners_is_one_line(
+    module: Module, root: Path, tmp_path: Path, state: str, answer: str
+) -> None:
+    """Of another version, or of no tuner at all: failed, said, nothing left below /etc/tuner."""
+    odd = tmp_path / "odd"
+    odd.write_text(f"#!/bin/sh\nprintf '%s' '{answer}'\n", encoding="utf-8")
+    odd.chmod(0o755)
+    said = module(state=state, profile="linux-gpu", site={"boots_from": "disk"}, executable=str(odd))
+    assert said["failed"], said
+    assert "exception" not in said
+    assert "answer" in said["msg"] and "\n" not in said["msg"]
+    assert not (root / "etc/tuner").exists()
+
+
+def test_a_tree_whose_path_holds_etc_tuner(module: Module, root: Path, tmp_path: Path) -> None:
+    """Files land in the tree and nowhere else, and a refused run takes them back from there."""
+    place = tmp_path / "etc/tuner/images/node"
+    place.parent.mkdir(parents=True)
+    root.rename(place)
+    assert not module(profile="linux-gpu", root=str(place), site={"boots_from": "disk"}).get("failed")
+    assert "boots_from: disk" in (place / "etc/tuner/site.yaml").read_text()
+    assert [path.name for path in (tmp_path / "etc/tuner").iterdir()] == ["images"]
+
+
+@pytest.mark.parametrize("link", ["etc/tuner", "etc/tuner/profiles", "etc/tuner/profiles/ours.yaml"])
+def test_a_link_out_of_the_tree_is_not_followed(module: Module, root: Path, tmp_path: Path, link: str) -> None:
+    """What an image's author put there does not decide where root writes."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (root / link).parent.mkdir(parents=True, exist_ok=True)
+    (root / link).symlink_to(outside)
+    text = "name: ours\nsummary: x\nsettings: {sysctl: {vm.swappiness: 4}}\n"
+    said = module(profile="ours", files={"profiles/ours.yaml": text})
+    assert (said["failed"], said["exit"]) == (True, 64)
+    assert "leads out of" in said["msg"]
+    assert list(outside.iterdir()) == []
+
+
+def test_files_are_texts(module: Module, root: Path) -> None:
+    """A profile that somebody wrote as YAML in the inventory, without the bar."""
+    said = module(profile="ours", files={"profiles/ours.yaml": {"name": "ours"}})
+    assert (said["failed"], said["exit"]) == (True, 64)
+    assert "profiles/ours.yaml is to be the text of a file" in said["msg"]
+
+
+def test_a_second_file_that_cannot_be_written_takes_the_first_back(module: Module, root: Path) -> None:
+    """The host's file is written before the profile is refused its place; then neither is there."""
+    (root / "etc/tuner/profiles/ours.yaml.ansible").mkdir(parents=True)
+    text = "name: ours\nsummary: x\nsettings: {sysctl: {vm.swappiness: 4}}\n"
+    (root / "etc/tuner/host.d").mkdir()
+    files = {"host.d/a.yaml": "settings: {}\n", "profiles/ours.yaml": text}
+    said = module(profile="ours", files=files, root=str(root))
+    assert said["failed"]
+    assert "ours.yaml.ansible: Is a directory" in said["msg"]
+    assert not (root / "etc/tuner/host.d/a.yaml").exists()
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60\n"
 
 
 # --- documentation and house rules --------------------------------------------------------------------------------
@@ -243,6 +304,13 @@ def test_modules_run_under_the_python_of_old_nodes(path: Path) -> None:
         if isinstance(node, ast.FunctionDef):
             assert ast.get_docstring(node), node.name
             assert (node.end_lineno or 0) - node.lineno < 50, node.name
+
+
+@pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
+def test_every_play_names_its_strategy(path: Path) -> None:
+    """A strategy of the user's configuration would know neither run_once nor max_fail_percentage."""
+    plays = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert [play["strategy"] for play in plays] == ["ansible.builtin.linear"]
 
 
 def test_ansible_doc_shows_them() -> None:

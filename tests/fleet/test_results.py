@@ -12,6 +12,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.conftest import Result, check_schema
 from tuner.errors import Exit
@@ -65,6 +67,18 @@ def test_hosts_are_grouped_by_what_differs() -> None:
         f"  2 hosts, differ: node[017,033]: {LINE}",
     ]
     assert results.exit_of(found) == Exit.DIFFERS
+
+
+def test_hosts_that_want_different_things_are_not_called_equal() -> None:
+    """A rollout that stopped half-way: all are as they were applied, and not as each other."""
+    ids = {"a": "3f9c1e2a" + "0" * 56, "b": "3f9c1e2a" + "0" * 56, "c": "77aa0011" + "0" * 56}
+    found = nodes(*(event("runner_on_ok", name, exit=0, settings_id=ids[name]) for name in ids))
+    assert results.lines("verify", found, "")[2:] == [
+        "  2 hosts, equal: a,b   settings 3f9c1e2a",
+        "  equal: c   settings 77aa0011",
+    ]
+    document = results.document("verify", found, ["hosts.yml"], "")
+    assert [group["settings"] for group in document["groups"]] == ["3f9c1e2a", "77aa0011"]
 
 
 def test_hosts_that_differ_otherwise_are_apart() -> None:
@@ -151,13 +165,64 @@ def test_other_tasks_and_other_hosts_do_not_count() -> None:
         ("Failed to connect to the host via ssh: Host key verification failed.\r\n",
          "its host key is not the one that is known; ssh to it shows which. Nothing was sent"),
         ("Failed to connect to the host via ssh: ssh: connect to host 198.18.0.9 port 22: No route to host",
-         "ssh: connect to host 198.18.0.9 port 22: No route to host"),
+         "port 22: No route to host"),
+        ("Task failed: Failed to connect to the host via ssh: ssh: connect to host 192.0.2.7 port 22: "
+         "Network is unreachable", "port 22: Network is unreachable"),
+        ("Failed to connect to the host via ssh: ssh: Could not resolve hostname n7: Name or service not known",
+         "Could not resolve hostname n7: Name or service not known"),
         ("", "no answer"),
     ],
-    ids=["changed key", "unknown key", "no route", "nothing"],
+    ids=["changed key", "unknown key", "no route", "no network", "no name", "nothing"],
 )  # fmt: skip
 def test_why_a_host_is_unreachable(text: str, said: str) -> None:
     assert results.unreached(text) == said
+
+
+def test_hosts_behind_a_dead_switch_are_one_line() -> None:
+    """Addresses differ, the reason does not: as Ansible 2.19 passes on what OpenSSH 9.2 says."""
+    text = (
+        "Task failed: Failed to connect to the host via ssh: ssh: connect to host 192.0.2.{} port 22: No route to host"
+    )
+    found = nodes(*(event("runner_on_unreachable", f"n{i:03d}", msg=text.format(i)) for i in range(1, 201)))
+    (group,) = results.groups(found)
+    assert (len(group.names), group.difference) == (200, ("port 22: No route to host",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "state is planned but all of the following are missing: profile",
+        "argument 'site' is of type list and we were unable to convert to dict: "
+        "<class 'list'> cannot be converted to a dict",
+        "missing required arguments: release",
+        "Task failed: Module failed: state is planned but all of the following are missing: profile",
+    ],
+    ids=["no profile", "site", "required", "with what Ansible puts before it"],
+)
+def test_an_inventory_that_gives_no_arguments_is_bad_input(text: str) -> None:
+    """As Ansible 2.19 says it of a host without tuner_profile, of a site that is a list."""
+    (node,) = nodes(event("runner_on_failed", "n", msg=text))
+    assert (node.state, int(node.code)) == ("bad input", 64)
+    assert "; hint: the variables tuner_" in node.message
+
+
+garbage = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+fields = st.sampled_from(["exit", "differences", "counts", "generation", "settings_id", "changed", "msg", "stderr"])
+
+
+@given(st.dictionaries(fields, garbage), st.sampled_from(["runner_on_ok", "runner_on_failed", "runner_on_unreachable"]))
+def test_whatever_a_node_answers_the_others_count(res: dict[str, Any], kind: str) -> None:
+    """A node is not trusted: any JSON gives a result of that node, and no answer of ours is `ok` by it alone."""
+    found = nodes(event("runner_on_ok", "a", exit=0), event(kind, "b", **res))
+    assert [n.name for n in found] == ["a", "b"]
+    assert found[0].state == "ok"
+    assert found[1].code != Exit.OK or (kind == "runner_on_ok" and res["exit"] == 0)
+    assert results.lines("verify", found, "")
+    results.document("verify", found, ["i"], "")
 
 
 @pytest.mark.parametrize(

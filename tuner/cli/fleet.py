@@ -35,8 +35,8 @@ def fleet(args: argparse.Namespace) -> Answer:
             return True
 
         said = ansible.play(args.under, call, heard, stop)
-    if said and not found.nodes:
-        raise ansible.failed(said)
+    if not found.nodes and not stop.name:
+        raise ansible.failed(said or "ended without a word of any host")
     nodes = found.all(f"stopped by {stop.name}" if stop.name else said)
     document = results.document(args.under, nodes, args.inventories, stop.name)
     return results.exit_of(nodes), document, results.lines(args.under, nodes, stop.name)

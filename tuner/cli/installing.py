@@ -42,7 +42,7 @@ def interpreter(host: Host, given: str | None) -> str:
     python = given or sys.executable
     if not SAFE.fullmatch(python):
         raise bad_input(
-            "--python", f"{python!r} is no absolute path that a unit file takes", "such as /opt/tuner/bin/python"
+            "--python", f"{python!r} is no absolute path that a unit file takes", "such as /opt/tuner-venv/bin/python"
         )
     hint = "--python FILE: the Python of the host itself that has tuner"
     if host.kind != "recorded" and not there(host, python):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import inspect
 from dataclasses import asdict
 from typing import Any
@@ -11,14 +12,14 @@ from tuner import applied as cache
 from tuner import documents, hung, losses, off, render, skips
 from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of
 from tuner.errors import BadValue, Exit, bad_input, worst
-from tuner.expand import expand
-from tuner.host import Host
+from tuner.expand import WILD, expand
+from tuner.host import Host, Unrecorded
 from tuner.journal import Generation, Journal
 from tuner.judging import judged
 from tuner.knobs import BY_NAME, Knob
 from tuner.ledger import Ledger
 from tuner.lock import held
-from tuner.model import Setting, from_plain
+from tuner.model import Reading, Seen, Setting, from_plain
 from tuner.readings import read
 from tuner.slurm import store
 
@@ -77,6 +78,10 @@ def _journal_rows(ledger: Ledger, readable: bool, document: dict[str, Any]) -> l
     return rows + [("attention", f"generation {number} did not end well: tuner history {number}") for number in broken]
 
 
+NAMED = 4
+"""Targets of a pattern that are named for each value."""
+
+
 def explain(args: argparse.Namespace) -> Answer:
     """The knob's own words, and for a target which value, why and says who."""
     host = open_root(args.root)
@@ -93,7 +98,8 @@ def explain(args: argparse.Namespace) -> Answer:
         except BadValue as bad:
             raise bad_input(args.place, bad.what, bad.hint) from None
         document["target"] = target
-        settings = [s for s in _settings(host, args) if s.at == (name, target)]
+        ours = [s for s in _settings(host, args) if s.knob == name and target in (s.target, s.written)]
+        settings = [s for s in ours if s.target == target] or ours[:1]
         rows = _place(host, knob, target)
         for setting in settings:
             rows += [("want", render.want(setting.want, name)), ("why", setting.why), ("source", setting.source)]
@@ -110,13 +116,32 @@ def _doc(knob: Knob) -> list[str]:
 
 
 def _place(host: Host, knob: Knob, target: str) -> list[tuple[str, str]]:
-    found = read(host, knob, target)
-    rows = [("running", render.reading(found) if not hasattr(found, "why") else found.why)]
+    rows = [("running", text) for text in _running(host, knob, target)]
     about = knob.about(target)
     rows += [("about", about)] if about else []
     rows.append(("disruption", knob.disruption(target)))
     rows.append(("undo", "tuner rollback gives back what the target held before apply"))
     return rows
+
+
+def _running(host: Host, knob: Knob, target: str) -> list[str]:
+    """What a target holds; of a pattern each value once, with the targets that hold it."""
+    if not WILD & set(target):
+        return [_shown(read(host, knob, target))]
+    held: dict[str, list[str]] = {}
+    try:
+        for one in knob.targets(host, target):
+            if fnmatch.fnmatchcase(one, target):
+                held.setdefault(_shown(read(host, knob, one)), []).append(one)
+    except Unrecorded as gap:
+        return [str(gap)]
+    more = {text: f" and {len(names) - NAMED} more" if len(names) > NAMED else "" for text, names in held.items()}
+    rows = [f"{text}   ({', '.join(names[:NAMED])}{more[text]})" for text, names in held.items()]
+    return rows or ["no such target on this host"]
+
+
+def _shown(found: Reading) -> str:
+    return render.reading(found) if isinstance(found, Seen) else found.why
 
 
 def _settings(host: Host, args: argparse.Namespace) -> list[Setting]:

@@ -51,11 +51,15 @@ class Call:
 
 
 def environment() -> dict[str, str]:
-    """Ansible beside our own interpreter comes first; the check of host keys is as the user set it, else on."""
+    """Ansible beside our own interpreter comes first; the check of host keys is as the user set it, else on.
+
+    What Ansible prints is for nobody: a callback of the user's choice does not stand between it and ansible-runner.
+    """
     own = os.path.dirname(sys.executable)
     path = os.pathsep.join([own, os.environ.get("PATH", "/usr/bin:/bin")])
     checking = os.environ.get(CHECKING) or _configured() or "True"
-    return {**os.environ, "PATH": path, CHECKING: checking, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    plain = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_STDOUT_CALLBACK": "default"}
+    return {**os.environ, "PATH": path, CHECKING: checking, **plain}
 
 
 def _configured() -> str:
@@ -98,15 +102,15 @@ def hosts(call: Call) -> list[str]:
 
 
 class Stop:
-    """SIGINT and SIGTERM while a run is on: the first ends the run, and the caller says how far it came."""
+    """SIGINT, SIGTERM, SIGHUP while a run is on: the first ends the run, and the caller says how far it came."""
 
     def __init__(self) -> None:
         self.name = ""
 
     @contextmanager
     def listening(self) -> Iterator[Stop]:
-        """Catches both signals inside the block."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        """Catches the signals inside the block, but those that are ignored, as nohup does."""
+        numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
         former = {number: signal.signal(number, self._heard) for number in numbers}
         try:
             yield self
@@ -122,7 +126,8 @@ def play(name: str, call: Call, heard: Callable[[Event], bool], stop: Stop) -> s
     """Runs one of our playbooks; returns what Ansible said if it could not start, else "".
 
     `heard` gets every event as it comes, and says whether Ansible's own record keeps it.
-    Everything is kept in a folder of our own (0700), which is removed. TunerError where ansible-runner is missing.
+    Everything is kept in a folder of our own (0700), which is removed; Ansible runs in the present folder, as the words
+    of the call and the user's ansible.cfg mean it. TunerError where ansible-runner is missing.
     """
     try:
         import ansible_runner
@@ -136,7 +141,7 @@ def play(name: str, call: Call, heard: Callable[[Event], bool], stop: Stop) -> s
             extravars=dict(call.variables),
             envvars=environment(),
             settings={"pexpect_timeout": 1, "suppress_env_files": True},
-            host_cwd=os.getcwd(),
+            project_dir=os.getcwd(),
             event_handler=heard,
             cancel_callback=lambda: bool(stop.name),
             quiet=True,

@@ -13,6 +13,7 @@ import importlib.metadata
 import io
 import os
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -63,12 +64,13 @@ def build(directory: str) -> Bundle:
     digest = hashlib.sha256(tar).hexdigest()
     release = f"{__version__}-{digest[:16]}"
     path = os.path.join(os.path.abspath(directory), f"tuner-{release}.tar.gz")
-    part = f"{path}.part"
     try:
         os.makedirs(directory, exist_ok=True)
-        with open(part, "wb") as file, gzip.GzipFile("", "wb", 6, file, 0) as packed:
-            packed.write(tar)
-        os.replace(part, path)
+        with tempfile.TemporaryDirectory(prefix=".tuner-", dir=directory) as own:  # no link of others, no other build
+            part = os.path.join(own, "part")
+            with open(part, "wb") as file, gzip.GzipFile("", "wb", 6, file, 0) as packed:
+                packed.write(tar)
+            os.replace(part, path)
     except OSError as error:
         what = f"the bundle cannot be written: {error.strerror}"
         raise TunerError(Problem(directory, what, "a folder with 5 MB of room"), Exit.UNKNOWN) from None

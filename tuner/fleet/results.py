@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,21 @@ STATES = {
 FINE = ("ok", "raised", "unsupported")
 """States of a setting that are no difference between what a host is and what it should be."""
 KEY = ("Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED", "host key", "Host key")
+ARGUMENTS = (
+    "argument ",
+    "missing required arguments",
+    "Unsupported parameters",
+    "value of ",
+    "Elements value ",
+    "state is ",
+)
+"""How Ansible begins when what the inventory gives cannot be the arguments of a module."""
+
+PREFIX = re.compile(r"((Task failed|Action failed|Module failed|Failed to connect to the host via ssh|ssh): )*")
+ADDRESS = re.compile(r"connect to host \S+ port ")
+"""What differs from host to host where one switch is down."""
+
+WORDS_OF = ("state", "knob", "target", "running", "want", "why")
 SUDO = ("Missing sudo password", "Incorrect sudo password", "Incorrect password", "a password is required")
 
 
@@ -57,6 +73,8 @@ class Group:
     state: str
     names: tuple[str, ...]
     difference: tuple[str, ...]
+    settings: str = ""
+    """The settings id of hosts that are as wanted, where not all of those want the same."""
 
 
 def _line(found: Mapping[str, str]) -> str:
@@ -103,11 +121,22 @@ class Results:
 def _node(name: str, kind: str, res: Mapping[str, Any]) -> Node:
     if kind == "runner_on_unreachable":
         return Node(name, "unreachable", None, message=unreached(str(res.get("msg", ""))))
+    try:
+        return _answered(name, res, kind == "runner_on_ok")
+    except (AttributeError, KeyError, TypeError, ValueError):  # whatever a node says, the others' results count
+        return Node(name, "failed", None, message="what it answered is not an answer of the module tuner")
+
+
+def _answered(name: str, res: Mapping[str, Any], fine: bool) -> Node:
+    differences = tuple({word: str(found[word]) for word in WORDS_OF} for found in res.get("differences") or ())
+    message = "" if fine else failure(res)
     code = EXITS.get(res.get("exit", -1))
-    message = "" if kind == "runner_on_ok" else failure(res)
-    if code is None or (code == Exit.OK and kind == "runner_on_failed"):
-        held = any(d["state"] in ("held", "pending") for d in res.get("differences", ()))
+    if "exit" not in res and message.startswith(ARGUMENTS):
+        code, message = Exit.BAD_INPUT, f"{message}; hint: the variables tuner_... of this host in the inventory"
+    if code is None or (code == Exit.OK and not fine):
+        held = any(d["state"] in ("held", "pending") for d in differences)
         code = Exit.HELD if code == Exit.OK and held else None
+    generation = res.get("generation")
     return Node(
         name,
         "failed" if code is None else STATES[code],
@@ -115,9 +144,9 @@ def _node(name: str, kind: str, res: Mapping[str, Any]) -> Node:
         bool(res.get("changed")),
         message,
         str(res.get("settings_id", "")),
-        res.get("generation"),
-        dict(res.get("counts") or {}),
-        tuple(d for d in res.get("differences") or () if d["state"] not in FINE),
+        None if generation is None else int(generation),
+        {str(state): int(count) for state, count in (res.get("counts") or {}).items()},
+        tuple(d for d in differences if d["state"] not in FINE),
     )
 
 
@@ -126,8 +155,12 @@ def unreached(text: str) -> str:
     if any(word in text for word in KEY):
         return "its host key is not the one that is known; ssh to it shows which. Nothing was sent"
     lines = [line.strip() for line in text.replace("\r", "").splitlines() if line.strip()]
-    last = lines[-1] if lines else "no answer"
-    return last.removeprefix("Failed to connect to the host via ssh: ").rstrip(".")
+    return ADDRESS.sub("port ", _bare(lines[-1])).rstrip(".") if lines else "no answer"
+
+
+def _bare(line: str) -> str:
+    """Without what Ansible and ssh put before it."""
+    return PREFIX.sub("", line, count=1)
 
 
 def failure(res: Mapping[str, Any]) -> str:
@@ -136,16 +169,23 @@ def failure(res: Mapping[str, Any]) -> str:
     if any(word in text for word in SUDO):
         return "sudo wants a password, or another one: ansible_become_password (keep it in a vault)"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "failed"
+    return _bare(lines[-1]) if lines else "failed"
 
 
 def groups(nodes: Iterable[Node]) -> list[Group]:
     """Hosts by what they differ in: the largest group of those as wanted first, then the larger ones first."""
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    nodes = list(nodes)
+    several = len({node.settings_id for node in nodes if _fine(node)}) > 1
+    found: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for node in nodes:
-        found.setdefault((node.state, node.lines()), []).append(node.name)
-    rows = [Group(state, tuple(names), lines) for (state, lines), names in found.items()]
+        settings = node.settings_id[:SHOWN] if several and _fine(node) else ""
+        found.setdefault((node.state, node.lines(), settings), []).append(node.name)
+    rows = [Group(state, tuple(names), lines, settings) for (state, lines, settings), names in found.items()]
     return sorted(rows, key=lambda g: (g.state != "ok" or bool(g.difference), -len(g.names), g.names))
+
+
+def _fine(node: Node) -> bool:
+    return node.state == "ok" and not node.lines()
 
 
 def exit_of(nodes: Iterable[Node]) -> Exit:
@@ -163,7 +203,13 @@ def document(verb: str, nodes: Sequence[Node], inventories: Sequence[str], stopp
         "exit": int(exit_of(nodes)),
         "hosts": {node.name: _host(node) for node in nodes},
         "groups": [
-            {"hosts": compress(g.names), "count": len(g.names), "state": g.state, "difference": list(g.difference)}
+            {
+                "hosts": compress(g.names),
+                "count": len(g.names),
+                "state": g.state,
+                "difference": list(g.difference),
+                "settings": g.settings or None,
+            }
             for g in groups(nodes)
         ],
         "unreachable": [node.name for node in nodes if node.state == "unreachable"],
@@ -182,6 +228,9 @@ def _host(node: Node) -> Document:
         "differences": [dict(found) for found in node.differences],
     }
 
+
+SHOWN = 8
+"""Digits of a settings id that are shown."""
 
 WORDS = {"plan": "as wanted", "apply": "as wanted", "verify": "equal", "rollback": "done"}
 
@@ -218,7 +267,8 @@ def _block(verb: str, group: Group) -> list[str]:
     names, count = compress(group.names), len(group.names)
     several = f"{_hosts(count)}, " if count > 1 else ""
     if group.state == "ok" and not group.difference:
-        return [f"  {several}{WORDS[verb]}: {names}"]
+        settings = f"   settings {group.settings}" if group.settings else ""
+        return [f"  {several}{WORDS[verb]}: {names}{settings}"]
     word = "would change" if verb == "plan" and group.state == "differs" else _word(group.state, count)
     if len(group.difference) == 1:
         return [f"  {several}{word}: {names}: {group.difference[0]}"]
