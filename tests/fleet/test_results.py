@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.conftest import Result, check_schema
 from tuner.errors import Exit
 from tuner.fleet import ansible, results
+from tuner.run import Stop
 from tuner.shipped import folder
 
 DRIFT = {
@@ -357,7 +358,7 @@ def test_progress_on_a_terminal_is_one_line_else_a_line_each(
     """Done, failed and the time left; stdout has the answer alone."""
     events = [event("runner_on_ok", "a", exit=0), event("runner_on_failed", "b", exit=10, msg="x")]
 
-    def play(name: str, call: ansible.Call, heard: Callable[[Any], bool], stop: ansible.Stop) -> str:
+    def play(name: str, call: ansible.Call, heard: Callable[[Any], bool], stop: Stop) -> str:
         assert all(heard(one) for one in events)
         return ""
 

@@ -12,6 +12,7 @@ from tuner.cli.common import Answer
 from tuner.errors import Exit, bad_input
 from tuner.fleet import ansible, bundle, results
 from tuner.fleet.hostlist import compress
+from tuner.run import Stop
 from tuner.shipped import folder
 
 MOST = 16
@@ -26,7 +27,7 @@ def fleet(args: argparse.Namespace) -> Answer:
         hint = f"name them: --limit all, or --limit GROUP; they are {_short(names)}"
         raise bad_input("", f"{args.under} on {len(names)} hosts without --limit; at most {MOST} are", hint)
     found = results.Results(names)
-    with ansible.Stop().listening() as stop, _Progress(args.under, len(names)) as progress:
+    with Stop().listening() as stop, _Progress(args.under, len(names)) as progress:
 
         def heard(event: ansible.Event) -> bool:
             node = found.hear(event)

@@ -10,18 +10,16 @@ import configparser
 import os
 import shlex
 import shutil
-import signal
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 from tuner.errors import Exit, Problem, TunerError, bad_input
+from tuner.run import Stop
 from tuner.shipped import folder
 
 HINT = "pip install 'gpu-node-tuner[fleet]' on the machine that reaches the nodes"
@@ -99,27 +97,6 @@ def hosts(call: Call) -> list[str]:
         why = said[0].removeprefix("[WARNING]: ").removeprefix("[ERROR]: ") if said else "no host matches"
         raise bad_input("-i and -l", f"give no host: {why}", "ansible-inventory -i INVENTORY --graph shows it")
     return found
-
-
-class Stop:
-    """SIGINT, SIGTERM, SIGHUP while a run is on: the first ends the run, and the caller says how far it came."""
-
-    def __init__(self) -> None:
-        self.name = ""
-
-    @contextmanager
-    def listening(self) -> Iterator[Stop]:
-        """Catches the signals inside the block, but those that are ignored, as nohup does."""
-        numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-        former = {number: signal.signal(number, self._heard) for number in numbers}
-        try:
-            yield self
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
-
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        self.name = self.name or signal.Signals(number).name
 
 
 def play(name: str, call: Call, heard: Callable[[Event], bool], stop: Stop) -> str:

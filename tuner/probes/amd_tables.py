@@ -82,14 +82,11 @@ class Table:
 def parse_table(text: str) -> Table:
     """amd-smi without a command; processes are left out."""
     rows, cut = cells.lines(text)
-    start = next((at for at, row in enumerate(rows) if VERSIONS.fullmatch(row.strip())), None)
-    if start is None:
-        raise cells.refused(rows, "table")
-    heads = VERSIONS.fullmatch(rows[start].strip())
+    heads, below = cells.below(rows, VERSIONS, "table")
     gpus: list[Gpu] = []
     open_: tuple[str, ...] | None = None
     ended = False
-    for row in rows[start + 1 :]:
+    for row in below:
         plain = row.strip()
         first, second = FIRST.fullmatch(plain), SECOND.fullmatch(plain)
         ended = ended or plain.startswith("+--")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SENTINELS = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
@@ -76,7 +77,15 @@ def lines(text: str) -> tuple[list[str], bool]:
     return ([*whole, last], False) if BORDER.fullmatch(last) else (whole, True)
 
 
-def refused(rows: list[str], wanted: str) -> ParseError:
+def below(rows: Sequence[str], heading: re.Pattern[str], what: str) -> tuple[re.Match[str], Sequence[str]]:
+    """The first line that is the heading, and those below it; ParseError for a text without one."""
+    for at, row in enumerate(rows):
+        if found := heading.fullmatch(row.strip()):
+            return found, rows[at + 1 :]
+    raise refused(rows, what)
+
+
+def refused(rows: Sequence[str], wanted: str) -> ParseError:
     """Why the output does not have what is `wanted`, by its first line that says something."""
     said = [line.strip() for line in rows if line.strip()]
     if not said:

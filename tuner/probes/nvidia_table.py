@@ -49,13 +49,10 @@ class Table:
 def parse_table(text: str) -> Table:
     """The table, processes left out."""
     rows, cut = cells.lines(text)
-    start = next((at for at, row in enumerate(rows) if VERSIONS.fullmatch(row.strip())), None)
-    if start is None:
-        raise cells.refused(rows, "table")
-    found = VERSIONS.fullmatch(rows[start].strip())
+    found, below = cells.below(rows, VERSIONS, "table")
     gpus: list[Gpu] = []
     half, border = False, False
-    for row in rows[start + 1 :]:
+    for row in below:
         plain = row.strip()
         if "Processes:" in plain:
             break
