@@ -182,6 +182,23 @@ def test_only_the_command_line_prints() -> None:
             assert not at_sys, f"{relative(path)}:{getattr(node, 'lineno', 0)}"
 
 
+def unordered(node: ast.expr) -> bool:
+    """Whether an expression is a set, or made of some, and not sorted."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("set", "frozenset")
+    if isinstance(node, ast.BinOp):
+        return unordered(node.left) or unordered(node.right)
+    return isinstance(node, (ast.Set, ast.SetComp))
+
+
+@pytest.mark.parametrize("path", TESTS, ids=relative)
+def test_cases_have_an_order(path: Path) -> None:
+    """Workers of pytest-xdist must collect the same: a set has another order in each process."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parametrize":
+            assert not any(map(unordered, node.args[1:2])), f"{relative(path)}:{node.lineno}"
+
+
 # --- sizes and docstrings -----------------------------------------------------------------------------------------
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
