@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -53,8 +54,8 @@ def test_drift_is_found_and_grouped(fleet: Fleet) -> None:
     fleet["h3"].run("sh", "-c", "echo 100 > /proc/sys/net/core/somaxconn")
     found = fleet.tuner("verify", "-i", inventory, "--json").document
     assert found["groups"] == [
-        {"hosts": "h1", "count": 1, "state": "ok", "difference": []},
-        {"hosts": "h[2-3]", "count": 2, "state": "differs", "difference": [line]},
+        {"hosts": "h1", "count": 1, "state": "ok", "difference": [], "settings": None},
+        {"hosts": "h[2-3]", "count": 2, "state": "differs", "difference": [line], "settings": None},
     ]
     (difference,) = found["hosts"]["h2"]["differences"]
     assert (difference["running"], difference["want"], difference["state"]) == ("100", "4500", "drift")
@@ -106,6 +107,15 @@ def test_unreachable_and_wrong_key_are_unknown(fleet: Fleet) -> None:
     assert (fleet["h2"].written(), fleet["h2"].sysctl("net.core.somaxconn")) == before[1:]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT as a terminal leaves it: what was started in the background ignores it, and so do its children."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_says_which_hosts_are_done(fleet: Fleet) -> None:
     """A host that hangs does not hold the operator: the others' results stand, nothing is left behind."""
     with open(fleet.lab.place / "ssh_config", "a", encoding="ascii") as config:
