@@ -289,6 +289,20 @@ def test_other_errors_are_noted_by_name(door: RecordingHost) -> None:
     assert caught.value.errno == errno.ELOOP
 
 
+def test_each_place_is_looked_at_once_and_a_failure_again(door: RecordingHost, tmp_path: Path) -> None:
+    """A capture is of one moment; a device that was busy may answer the next time."""
+    vendor = "/sys/bus/pci/devices/0000:00:03.0/vendor"
+    assert (door.text(vendor), door.exists("/etc/new")) == ("0x1af4\n", False)
+    (tmp_path / "sys/devices/pci0000:00/0000:00:03.0/vendor").unlink()
+    (tmp_path / "etc/new").touch()
+    assert (door.text(vendor), door.exists("/etc/new")) == ("0x1af4\n", False)
+    with pytest.raises(OSError, match="symbolic links"):
+        door.text("/etc/loop")
+    (tmp_path / "etc/loop").unlink()
+    (tmp_path / "etc/loop").write_text("answers\n")
+    assert door.text("/etc/loop") == "answers\n"
+
+
 def test_nothing_is_written_through_it(door: RecordingHost, tmp_path: Path) -> None:
     before = tree(tmp_path)
     with pytest.raises(OSError, match="Read-only"):

@@ -22,7 +22,7 @@ from tuner.knobs import KNOBS, Knob
 from tuner.knobs.limits import LIMITS
 from tuner.ledger import Ledger
 from tuner.model import DISRUPTIONS, Seen
-from tuner.profile import load_profile
+from tuner.profile import Profile, load_profile
 from tuner.profile.files import known
 from tuner.profile.match import misfits
 from tuner.readings import read
@@ -85,13 +85,12 @@ def _ask(host: RecordingHost) -> Iterator[tuple[str, str]]:
                 host.read(path)
     for knob in KNOBS:
         yield from _ask_knob(host, knob)
-    fitting = [name for name in known(host) if _fits(host, name)]
-    for name in fitting:
+    sizes = {name: len(profile.settings) for name in known(host) if (profile := _fitting(host, name))}
+    for name in sizes:
         _plan(host, name, [])
+    fullest = max(sizes, key=lambda name: sizes[name], default="linux-gpu")
     for overlay in known(host, "overlays/"):
-        _plan(
-            host, max(fitting, key=lambda name: len(load_profile(host, name).settings), default="linux-gpu"), [overlay]
-        )
+        _plan(host, fullest, [overlay])
 
 
 def _ask_knob(host: RecordingHost, knob: Knob) -> Iterator[tuple[str, str]]:
@@ -112,11 +111,12 @@ def _ask_knob(host: RecordingHost, knob: Knob) -> Iterator[tuple[str, str]]:
                 yield f"{knob.name} {target}", found.why
 
 
-def _fits(host: Host, name: str) -> bool:
-    """Whether the profile can be read and is for this host."""
+def _fitting(host: Host, name: str) -> Profile | None:
+    """The profile, where it can be read and is for this host."""
     with contextlib.suppress(TunerError, YamlError, OSError, Unrecorded, ValueError):
-        return not misfits(host, load_profile(host, name).match)
-    return False
+        profile = load_profile(host, name)
+        return None if misfits(host, profile.match) else profile
+    return None
 
 
 def _plan(host: RecordingHost, name: str, overlays: list[str]) -> None:

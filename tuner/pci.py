@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 from dataclasses import dataclass
 
+from tuner.errors import BadValue
 from tuner.host.door import Host, Unrecorded
 
 DEVICES = "/sys/bus/pci/devices"
@@ -38,6 +40,24 @@ def named(target: str) -> str:
     if found:
         return f"{found.group(1) or '0000'}:{found.group(2)}"
     return word if any(c in word for c in "*?[") else ""
+
+
+def target_of(target: str, hint: str) -> str:
+    """As `named`; BadValue with that hint for what is neither."""
+    found = named(target)
+    if not found:
+        raise BadValue(f"{target!r} is no PCI address", hint)
+    return found
+
+
+OFF_THE_BUS = "off the bus: its configuration space reads all ones"
+
+
+def off_the_bus(host: Host, address: str) -> bool:
+    """Whether a function no longer answers, though its driver may, from memory. Not being allowed to look is no."""
+    with contextlib.suppress(FileNotFoundError, PermissionError, Unrecorded):
+        return host.head(f"{DEVICES}/{address}/config", 4) == b"\xff" * 4
+    return False
 
 
 def devices(host: Host) -> list[PciDevice]:

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.fuse.smi_child import PATIENCE, mount
+from tests.fuse.smi_child import PATIENCE, layer, mount
 
 LIBRARY = "/opt/nvidia-libraries"
 """Where any user may reach the library, wherever the test keeps it."""
@@ -34,11 +34,7 @@ def settle(order: dict[str, Any]) -> None:
     mount("--make-rprivate", "/")
     shared = f"/proc/{os.getpid()}/fd/{os.open('/dev/shm', os.O_PATH)}"  # where a test may keep its files
     mount("-t", "tmpfs", "-o", "mode=0755", "none", str(scratch))
-    for folder in LAYERED:
-        upper, work = (scratch / folder.strip("/").replace("/", "-") / name for name in ("upper", "work"))
-        upper.mkdir(parents=True)
-        work.mkdir()
-        mount("-t", "overlay", "-o", f"lowerdir={folder},upperdir={upper},workdir={work}", "none", folder)
+    layer(scratch, LAYERED)
     mount("--no-canonicalize", "--rbind", shared, "/dev/shm")
     for place in EMPTY:
         Path(place).mkdir(exist_ok=True)

@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,22 @@ def mount(*words: str) -> None:
         sys.exit(f"mount {' '.join(words)}: {done.stderr.strip()}")
 
 
+def layer(scratch: Path, folders: Sequence[str]) -> None:
+    """From here on, what is written to these folders of this machine stays in `scratch`."""
+    for folder in folders:
+        upper, work = (scratch / folder.strip("/").replace("/", "-") / name for name in ("upper", "work"))
+        upper.mkdir(parents=True)
+        work.mkdir()
+        mount("-t", "overlay", "-o", f"lowerdir={folder},upperdir={upper},workdir={work}", "none", folder)
+
+
 def settle(order: dict[str, Any]) -> None:
     """The view of this machine that the steps get."""
     mount("--make-rprivate", "/")
     mount("--bind", order["sys"], "/sys")
     scratch = Path(order["scratch"])
     mount("-t", "tmpfs", "-o", "mode=0755", "none", str(scratch))
-    for folder in LAYERED:
-        upper, work = (scratch / folder.strip("/").replace("/", "-") / name for name in ("upper", "work"))
-        upper.mkdir(parents=True)
-        work.mkdir()
-        mount("-t", "overlay", "-o", f"lowerdir={folder},upperdir={upper},workdir={work}", "none", folder)
+    layer(scratch, LAYERED)
     mount("-t", "tmpfs", "none", "/dev/shm")
     for name, text in order["files"].items():
         path = Path(name)

@@ -20,6 +20,7 @@ import pytest
 
 from tests.conftest import Result, unavailable, write_profile
 from tuner import fast, hung, judging
+from tuner import plan as planning
 from tuner.host import Host, open_host
 from tuner.knobs import BY_NAME
 from tuner.ledger import Applied
@@ -577,17 +578,17 @@ def test_an_apply_that_begins_and_ends_while_it_looks(
 ) -> None:
     """What it read is of the new settings, what it compares with of the old ones: looked at again, not drained."""
     other = write_profile(tmp_path / "other.yaml", PROFILE.replace("swappiness: 1", "swappiness: 10"))
-    real, calls = judging.planning.verify, []
+    real, calls = planning.verify, []
 
     def verify(host: Host, applied: Applied) -> Plan:
         calls.append(applied.generation)
         if len(calls) == 1:
             with monkeypatch.context() as patch:
-                patch.setattr(judging.planning, "verify", real)
+                patch.setattr(planning, "verify", real)
                 assert tuner("apply", "--profile", other, "--root", node).code == 0
         return real(host, applied)
 
-    monkeypatch.setattr(judging.planning, "verify", verify)
+    monkeypatch.setattr(planning, "verify", verify)
     applied, made = judging.judged(open_host(str(node)))
     assert calls == [1, 2]
     assert applied.generation == 2

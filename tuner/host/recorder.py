@@ -14,18 +14,17 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TypeVar, cast
 
 from tuner.host.door import Host, Unrecorded
 from tuner.host.manifest import Entry, of
 from tuner.host.nvml import Nvml
 from tuner.host.recorded import MARK, OWN
-from tuner.host.replay import FAILED, command_path, nvml_path, shown
+from tuner.host.replay import RecordingNvml, command_path
 from tuner.host.shell import Ran
 from tuner.host.tree import LINKS, fault, members
 
-PREFIX = "NVML: "
-"""How an error of NVML begins: tuner.host.nvml.fault."""
+Found = TypeVar("Found")
 
 LARGEST = 256 * 1024
 """Largest file that is kept, in bytes."""
@@ -52,9 +51,26 @@ class RecordingHost(Host):
         self._plain: set[str] = set()
         self._sealed: set[str] = set()
         self._bytes = 0
+        self._known: dict[tuple[str, str, bool], object] = {}
+
+    def _once(self, kind: str, path: str, follow: bool, look: Callable[[str, bool], Found]) -> Found:
+        """What the first such look gave, or that there is nothing; any other failure may be another one next time."""
+        key = (kind, path, follow)
+        if key not in self._known:
+            try:
+                self._known[key] = look(path, follow)
+            except (FileNotFoundError, NotADirectoryError) as gone:
+                self._known[key] = gone
+        found = self._known[key]
+        if isinstance(found, OSError):
+            raise found.with_traceback(None)
+        return cast("Found", found)
 
     def read(self, path: str) -> bytes:
         """As Host.read."""
+        return self._once("read", path, True, self._read)
+
+    def _read(self, path: str, _: bool) -> bytes:
         with self._at(path) as real:
             data = self.inner.read(path)
             with contextlib.suppress(OSError, Unrecorded):
@@ -83,6 +99,9 @@ class RecordingHost(Host):
 
     def stat(self, path: str, follow: bool = True) -> os.stat_result:
         """As Host.stat; what is only ever asked this way is read in `manifest`."""
+        return self._once("stat", path, follow, self._stat)
+
+    def _stat(self, path: str, follow: bool) -> os.stat_result:
         with self._at(path, follow) as real:
             found = self.inner.stat(path, follow)
             self._stats[real] = found
@@ -90,6 +109,9 @@ class RecordingHost(Host):
 
     def link(self, path: str) -> str:
         """As Host.link."""
+        return self._once("link", path, False, self._readlink)
+
+    def _readlink(self, path: str, _: bool) -> str:
         with self._at(path, follow=False, soft=errno.EINVAL):
             return self.inner.link(path)
 
@@ -115,7 +137,7 @@ class RecordingHost(Host):
     @cached_property
     def nvml(self) -> Nvml:
         """As Host.nvml; each answer and each error of it is kept."""
-        return RecordingNvml(self.inner, self._told)
+        return RecordingNvml(MARK, self.inner, self._told)
 
     def command(self, argv: Sequence[str], timeout: float) -> Ran:
         """As Host.command; its output is kept. One that cannot be started is absent, one that hung an errno."""
@@ -276,34 +298,6 @@ class RecordingHost(Host):
         if entry.kind == "link" and not _printable(entry.data.decode("utf-8", "surrogateescape")):
             return
         self.entries[path] = entry
-
-
-class RecordingNvml:
-    """NVML of a host, read through; `note` gets what each question was answered."""
-
-    def __init__(self, inner: Host, note: Callable[[str, str | OSError], None]) -> None:
-        self._inner, self._note = inner, note
-
-    def get(self, address: str, name: str) -> Any:
-        """As Nvml.get; the library may be missing altogether."""
-        path = nvml_path(MARK, address, name)
-        try:
-            value = self._inner.nvml.get(address, name)
-        except OSError as error:
-            said = error.strerror or ""
-            known = said.startswith(PREFIX)
-            self._note(path, f"{FAILED}{said[len(PREFIX) :].upper().replace(' ', '_')}\n" if known else error)
-            raise
-        self._note(path, shown(value))
-        return value
-
-    def set(self, address: str, name: str, value: Any) -> Any:
-        """Refused: what is recorded is only read."""
-        raise fault(errno.EROFS, nvml_path(MARK, address, name))
-
-    def close(self) -> None:
-        """As Nvml.close."""
-        self._inner.let_go()
 
 
 def _printable(text: str) -> bool:

@@ -8,16 +8,20 @@ What NVML would set goes through the host's rules, as a write to a kernel file d
 
 from __future__ import annotations
 
+import errno
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from tuner.host.door import Unrecorded
+from tuner.host.door import Host, Unrecorded
 from tuner.host.nvml import GETS, fault
 from tuner.host.shell import Ran
+from tuner.host.tree import fault as file_fault
 
 NVML, COMMANDS = "nvml", "cmd"
+PREFIX = "NVML: "
+"""How an error of NVML begins: tuner.host.nvml.fault."""
 SYSTEM = "system"
 FAILED = "error "
 
@@ -81,3 +85,31 @@ class RecordedNvml:
             return answer(self._read(nvml_path(self.mark, address, f"{name}_activation")))
         except (FileNotFoundError, Unrecorded):
             return None
+
+
+class RecordingNvml:
+    """NVML of a host, read through; `note` gets what each question was answered."""
+
+    def __init__(self, mark: str, inner: Host, note: Callable[[str, str | OSError], None]) -> None:
+        self.mark, self._inner, self._note = mark, inner, note
+
+    def get(self, address: str, name: str) -> Any:
+        """As Nvml.get; the library may be missing altogether."""
+        path = nvml_path(self.mark, address, name)
+        try:
+            value = self._inner.nvml.get(address, name)
+        except OSError as error:
+            said = error.strerror or ""
+            known = said.startswith(PREFIX)
+            self._note(path, f"{FAILED}{said[len(PREFIX) :].upper().replace(' ', '_')}\n" if known else error)
+            raise
+        self._note(path, shown(value))
+        return value
+
+    def set(self, address: str, name: str, value: Any) -> Any:
+        """Refused: what is recorded is only read."""
+        raise file_fault(errno.EROFS, nvml_path(self.mark, address, name))
+
+    def close(self) -> None:
+        """As Nvml.close."""
+        self._inner.let_go()

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from tuner.errors import BadValue, Refused
+from tuner.errors import Refused
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, reading
 from tuner.model import Absent, Reading, Unreadable, Value
-from tuner.pci import DEVICES, named
+from tuner.pci import DEVICES, OFF_THE_BUS, off_the_bus, target_of
 
 VENDOR, DRIVER, MI300X, VIRTUAL, MI308X = "1002", "amdgpu", "1002:74a1", "1002:74b5", "1002:74a2"
 KINDS = frozenset({MI300X, VIRTUAL, MI308X})
@@ -38,11 +38,8 @@ class GpuKnob(Knob):
 
     def canonical(self, target: str) -> str:
         """The PCI address with its domain, or a pattern over addresses."""
-        address = named(target)
-        if not address:
-            hint = 'such as "0000:05:00.0", or "*" for all: numbers of cards and tools change over reboots'
-            raise BadValue(f"{target!r} is no PCI address", hint)
-        return address
+        hint = 'such as "0000:05:00.0", or "*" for all: numbers of cards and tools change over reboots'
+        return target_of(target, hint)
 
     def targets(self, host: Host, pattern: str = "*") -> list[str]:
         """Every MI300X that the driver has, and its relatives."""
@@ -118,9 +115,8 @@ def present(host: Host, target: str, unfit: Mapping[str, str]) -> None:
         driver = posixpath.basename(host.link(f"{folder}/driver"))
     if driver != DRIVER:
         raise Refused(f"bound to {driver or 'no driver'}, not to {DRIVER}")
-    with contextlib.suppress(FileNotFoundError, PermissionError, Unrecorded):
-        if host.head(f"{folder}/config", 4) == b"\xff" * 4:  # the driver would answer from memory
-            raise OSError(errno.ENODEV, "off the bus: its configuration space reads all ones")
+    if off_the_bus(host, target):
+        raise OSError(errno.ENODEV, OFF_THE_BUS)
 
 
 def patient(ask: Callable[[], Found], until: float) -> Found:

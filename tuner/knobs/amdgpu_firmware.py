@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue
 from tuner.host.door import Host
 from tuner.knobs.amdgpu_device import attribute, gpus
 from tuner.knobs.base import Knob, Raw, bounded, number, reading, scalar
-from tuner.model import Absent, Leaf, Reading, Setting, Value
+from tuner.model import Absent, Leaf, Reading, Value
 from tuner.pci import DEVICES
 
 FOLDER, SUFFIX = "fw_version", "_fw_version"
@@ -79,10 +78,6 @@ class AmdgpuFirmware(Knob):
     def advice(self, host: Host, target: str, value: Value) -> str:
         """Where a firmware comes from."""
         return "update the firmware bundle of the board or the driver's packages, then load amdgpu again"
-
-    def next_boot(self, boots: Boots, setting: Setting) -> Next:
-        """As it is now: what packages bring is loaded with the driver, and not looked into."""
-        return Next(self.read(boots.host, setting.target))
 
     def about(self, target: str) -> str:
         """Where it comes from."""

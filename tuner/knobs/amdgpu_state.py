@@ -21,6 +21,7 @@ from tuner.knobs.base import Raw, bounded, number, scalar
 from tuner.knobs.module import Module
 from tuner.model import Reading, Seen, Setting, Unreadable, Value, Want
 from tuner.pci import ADDRESS
+from tuner.probes.cells import SENTINELS
 
 COMPUTE, MEMORY = "current_compute_partition", "current_memory_partition"
 MODES = {"compute": ("SPX", "DPX", "TPX", "QPX", "CPX"), "memory": ("NPS1", "NPS2", "NPS4", "NPS8")}
@@ -33,8 +34,6 @@ NODES = "/sys/class/kfd/kfd/topology/nodes"
 ERRORS = "ras/xgmi_wafl_err_count"
 KINDS_OF_ERROR = {"uncorrectable": "ue", "correctable": "ce"}
 BUSY = "Query currently inaccessible"
-SENTINELS = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
-"""All bits set: how firmware and driver say that they have no number."""
 
 RETRY, PARAMETER = "amdgpu/noretry", "/sys/module/amdgpu/parameters/noretry"
 XNACK = {0: "on", 1: "off", -1: "off"}
@@ -55,10 +54,6 @@ class _State(GpuKnob):
     def read(self, host: Host, target: str) -> Reading:
         """What the driver shows now."""
         return read_gpu(host, target, lambda: self.ask(host, target), self.unfit, self.lacking)
-
-    def next_boot(self, boots: Boots, setting: Setting) -> Next:
-        """As it is now."""
-        return Next(self.read(boots.host, setting.target))
 
 
 def _partition(host: Host, target: str) -> Value:

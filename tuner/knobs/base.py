@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Union
 
 from tuner.boot.boots import Boots, Next
-from tuner.errors import BadValue
+from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
 from tuner.model import Absent, Reading, Seen, Setting, Unreadable, Value
 
@@ -82,6 +82,8 @@ class Knob:
 
     def write(self, host: Host, target: str, value: Value) -> None:
         """Makes it so. OSError or Refused when it cannot; the caller reads back either way."""
+        if self.read_only:
+            raise Refused("judged only: tuner does not write it")
         raise NotImplementedError
 
     def writer(self, via: str) -> Callable[[Host, str, Value], None]:

@@ -23,7 +23,7 @@ from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, reading, scalar
 from tuner.knobs.service import CONTROL_GROUPS, Service
 from tuner.model import Absent, Leaf, Reading, Seen, Value
-from tuner.pci import DEVICES, PciDevice, devices, named
+from tuner.pci import DEVICES, PciDevice, devices, target_of
 
 NODES = "/sys/devices/system/node"
 ONLINE = "/sys/devices/system/cpu/online"
@@ -61,10 +61,7 @@ class Irq(Knob):
 
     def canonical(self, target: str) -> str:
         """The PCI address with its domain, or a pattern over addresses."""
-        address = named(target)
-        if not address:
-            raise BadValue(f"{target!r} is no PCI address", 'such as "0000:41:00.0", or "*" for all NICs')
-        return address
+        return target_of(target, 'such as "0000:41:00.0", or "*" for all NICs')
 
     def parse(self, target: str, raw: Raw) -> Value:
         """`local`, the one placement there is."""

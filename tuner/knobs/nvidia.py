@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tuner.errors import BadValue, Refused
+from tuner.errors import Refused
 from tuner.host.door import Host, Unrecorded
 from tuner.host.nvml import fault
 from tuner.knobs.base import Knob, failed
 from tuner.model import Absent, Reading, Seen, Unreadable, Value
-from tuner.pci import DEVICES, HEX, PciDevice, devices, named
+from tuner.pci import DEVICES, HEX, OFF_THE_BUS, PciDevice, devices, off_the_bus, target_of
 
 VENDOR, DRIVER = "10de", "nvidia"
 DISPLAYS = frozenset({0x0300, 0x0302})
@@ -74,11 +74,8 @@ class NvidiaKnob(Knob):
 
 def address(target: str) -> str:
     """The canonical name of a PCI function, or a pattern over them; BadValue for what is neither."""
-    found = named(target)
-    if not found:
-        hint = 'such as "0000:1b:00.0", or "*" for all: numbers of GPUs and device nodes change over reboots'
-        raise BadValue(f"{target!r} is no PCI address", hint)
-    return found
+    hint = 'such as "0000:1b:00.0", or "*" for all: numbers of GPUs and device nodes change over reboots'
+    return target_of(target, hint)
 
 
 def is_gpu(device: PciDevice) -> bool:
@@ -131,16 +128,6 @@ def unfit(host: Host, target: str) -> Absent | Unreadable | None:
     if bound != DRIVER:
         return Absent(f"bound to {bound or 'no driver'}, not to {DRIVER}")
     return Unreadable(f"{OFF_THE_BUS} ({_who(host, target)})", "device") if off_the_bus(host, target) else None
-
-
-OFF_THE_BUS = "off the bus: its configuration space reads all ones"
-
-
-def off_the_bus(host: Host, target: str) -> bool:
-    """Whether a PCI function no longer answers; not being allowed to look is no."""
-    with contextlib.suppress(FileNotFoundError, PermissionError, Unrecorded):
-        return host.head(f"{DEVICES}/{target}/config", 4) == b"\xff" * 4
-    return False
 
 
 def meaning(host: Host, target: str, error: OSError | Unrecorded | ValueError) -> Absent | Unreadable:

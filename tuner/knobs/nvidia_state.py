@@ -34,7 +34,6 @@ LINKS = 64
 
 ROWS = ("correctable", "uncorrectable", "pending", "failure")
 FLAGS = ("pending", "failure")
-JUDGED = "judged only: tuner does not write it"
 
 
 class Fabric(NvidiaKnob):
@@ -60,10 +59,6 @@ class Fabric(NvidiaKnob):
         if found == Seen(STATES[0]):
             return Absent("this GPU has no fabric state: judge nvidia.fabric_manager")
         return found
-
-    def write(self, host: Host, target: str, value: Value) -> None:
-        """Nothing here can be written."""
-        raise Refused(JUDGED)
 
     def advice(self, host: Host, target: str, value: Value) -> str:
         """The fabric manager is what brings a GPU into the fabric."""
@@ -204,10 +199,6 @@ class NvLinks(NvidiaKnob):
         """How many are active."""
         return asked(host, target, lambda: _links(host, target).count("active"))
 
-    def write(self, host: Host, target: str, value: Value) -> None:
-        """Nothing here can be written."""
-        raise Refused(JUDGED)
-
     def advice(self, host: Host, target: str, value: Value) -> str:
         """Which links are down, and where to look."""
         down = [str(number) for number, state in enumerate(_links(host, target)) if state == "inactive"]
@@ -248,10 +239,6 @@ class RowRemap(NvidiaKnob):
     def read(self, host: Host, target: str) -> Reading:
         """{correctable, uncorrectable, pending, failure}."""
         return asked(host, target, lambda: _rows(answer(host, target, "remapped_rows")))
-
-    def write(self, host: Host, target: str, value: Value) -> None:
-        """Nothing here can be written."""
-        raise Refused(JUDGED)
 
     def advice(self, host: Host, target: str, value: Value) -> str:
         """Reset it, or replace it."""

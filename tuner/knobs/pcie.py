@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Knob, Raw, bounded, number, reading
-from tuner.knobs.nvidia import DISPLAYS, OFF_THE_BUS, VENDOR, address, identity, off_the_bus
+from tuner.knobs.nvidia import DISPLAYS, VENDOR, address, identity
 from tuner.model import Absent, Leaf, Reading, Record, Seen, Unreadable, Value
-from tuner.pci import DEVICES, PciDevice, devices
+from tuner.pci import DEVICES, OFF_THE_BUS, PciDevice, devices, off_the_bus
 
 AMD, ACCELERATOR, DISPLAY = "1002", 0x1200, 0x0380
 GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6, "128.0": 7}

@@ -121,10 +121,10 @@ def _sized(data: bytes, origin: str) -> bytes:
 
 def _trust(path: str, status: os.stat_result) -> None:
     """As root: the file and each directory above it belong to root, and nobody else can write them."""
-    _own(path, status)
+    owned(path, status)
     for start in {os.path.realpath(path), os.path.abspath(path)}:
         for directory in _above(start):
-            _own(directory, os.stat(directory))
+            owned(directory, os.stat(directory))
 
 
 def _above(path: str) -> list[str]:
@@ -137,16 +137,17 @@ def _trust_below(host: Host, path: str) -> None:
     if given or host.kind == "recorded" or os.geteuid() != 0:
         return
     for start in {path, host.tree.real(path)}:
-        _own(start, host.stat(start))
+        owned(start, host.stat(start))
         for directory in _above(start):
-            _own(directory, host.stat(directory))
+            owned(directory, host.stat(directory))
 
 
-def _own(path: str, status: os.stat_result) -> None:
-    sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+def owned(path: str, status: os.stat_result, *, sticky: bool = True) -> None:
+    """TunerError where others than root can change it; a `sticky` directory may be written by all, as /tmp is."""
+    shared = sticky and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     if status.st_uid != 0:
         raise _untrusted(path, f"belongs to uid {status.st_uid}, not to root", f"chown root {path}")
-    if status.st_mode & 0o022 and not sticky:
+    if status.st_mode & 0o022 and not shared:
         raise _untrusted(path, "can be written by others than root", f"chmod go-w {path}")
 
 

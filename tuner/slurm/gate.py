@@ -15,6 +15,7 @@ from tuner.judging import asks_tools
 from tuner.knobs import BY_NAME
 from tuner.ledger import Applied
 from tuner.model import Plan, Setting, Verdict
+from tuner.pci import ADDRESS
 from tuner.slurm import KEY, store
 from tuner.slurm import policy as policies
 from tuner.slurm.decide import FINE, Decision, Row, decide, marked, row_of
@@ -75,7 +76,7 @@ def _files(host: Host, setting: Setting) -> list[str]:
 def hanging(place: store.Place, paths: Sequence[str]) -> bool:
     """Whether a look at this place would meet one of these paths."""
     address = place.target.rpartition("/")[2]
-    devices = [_device(address)] if len(address) == 12 and address[4] == address[7] == ":" else []
+    devices = [_device(address)] if ADDRESS.fullmatch(address) else []
     return any(hung.touches(file, path) for file in (*place.files, *devices) for path in paths)
 
 

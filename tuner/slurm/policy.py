@@ -13,13 +13,13 @@ Root believes it only where nobody else can write it.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tuner.errors import Problem, TunerError, bad_input
 from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME
+from tuner.profile.files import owned
 from tuner.profile.lines import Loader, mapping, nearest, place
 from tuner.profile.nodes import Node, load
 
@@ -93,14 +93,9 @@ def _trusted(host: Host, status: os.stat_result) -> None:
     """As root: a file of root's that nobody else can write, in folders of which that is true as well."""
     if os.geteuid() != 0:
         return
-    places = [(PATH, status), *((folder, host.stat(folder)) for folder in ("/etc/tuner", "/etc"))]
-    for where, found in places:
-        if found.st_uid != 0:
-            hint = f"root only believes files that nobody else can change: chown root {where}"
-            raise bad_input(where, f"belongs to uid {found.st_uid}, not to root", hint)
-        if stat.S_IMODE(found.st_mode) & 0o022:
-            hint = f"root only believes files that nobody else can change: chmod go-w {where}"
-            raise bad_input(where, "can be written by others than root", hint)
+    owned(PATH, status, sticky=False)
+    for folder in ("/etc/tuner", "/etc"):
+        owned(folder, host.stat(folder), sticky=False)
 
 
 @dataclass

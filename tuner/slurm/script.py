@@ -16,7 +16,6 @@ from tuner.slurm.store import REASON
 
 NAME = "50-tuner"
 """In a prolog.d, which slurmd runs in reverse order of names: after 90-mount, before 10-cleanup."""
-DIRECTORY = "/etc/slurm/prolog.d"
 NODE = "%n"
 """In the root that the script judges: the node's name."""
 
