@@ -508,7 +508,7 @@ def test_many_verifies_at_once(applied: Path) -> None:
     answers = {(process.communicate()[0], process.returncode) for process in running}
     assert len(answers) == 1
     assert holds(applied)
-    assert sorted(p.name for p in (applied / "run/tuner").iterdir()) == ["evidence", "lock", "seen"]
+    assert sorted(p.name for p in (applied / "run/tuner").iterdir()) == ["evidence", "lock", "seen", "slurm"]
 
 
 def test_a_disk_that_is_full_or_read_only(applied: Path, tuner: Call, monkeypatch: pytest.MonkeyPatch) -> None:

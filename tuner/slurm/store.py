@@ -130,7 +130,7 @@ def left(host: Host) -> Drained | None:
 def put(host: Host, path: str, data: Any) -> str:
     """Writes a document whole; returns why it could not, empty when it did."""
     try:
-        make_parents(host, path)
+        _folders(host, path)
         place(host, path, json.dumps(data).encode("ascii") + b"\n", 0o644)
     except OSError as error:
         return f"{path}: {error.strerror or error}"
@@ -156,11 +156,17 @@ def place(host: Host, path: str, data: bytes, mode: int) -> None:
             os.close(opened)
 
 
+def _folders(host: Host, path: str) -> None:
+    """Makes the folders above a file of ours: that one was not there is no evidence, it is there from now on."""
+    with host.tree.unnoted():
+        make_parents(host, path)
+
+
 @contextlib.contextmanager
 def _alone(host: Host) -> Iterator[None]:
     """Nobody else adds meanwhile; where that cannot be had soon, it is done without."""
     try:
-        make_parents(host, ALONE)
+        _folders(host, ALONE)
         handle = host.lock_file(ALONE)
     except OSError:
         yield
