@@ -179,7 +179,9 @@ def normalised(host: Host, knob: Knob, setting: Setting) -> Want | None:
     want = setting.want
     try:
         values = tuple(knob.normalise(host, setting.target, choice) for choice in want.choices())
-    except (OSError, Unrecorded):
+    except BadValue:
+        raise
+    except (OSError, Unrecorded, ValueError):
         return None
     if want.kind in ("at_least", "at_most"):
         for leaf in leaves(values[0]):
