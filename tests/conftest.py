@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from tuner import evidence, fast
 from tuner.cli import main
 from tuner.evidence import NotingTree
+from tuner.host import manifest
 from tuner.shipped import folder
 from tuner.sim import store
 
@@ -43,6 +45,19 @@ SLOW = (
 """What takes more than its share of a minute: `make test` runs it, the inner loop `make fast` does not."""
 
 
+ROOM = 6 << 30
+"""Bytes that the files of a whole run may take, with a margin."""
+
+
+def pytest_configure() -> None:
+    """Copies of hosts are made by the thousand: in memory, where there is room for them and programs may be run."""
+    with contextlib.suppress(OSError):
+        about = os.statvfs("/dev/shm")
+        free = min(about.f_bavail * about.f_frsize, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 2)
+        if free >= ROOM and not about.f_flag & os.ST_NOEXEC and os.access("/dev/shm", os.W_OK):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what the inner loop leaves out: the files above, and laws on the large host."""
     for item in items:
@@ -55,6 +70,22 @@ def unavailable(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(f"must run in CI: {reason}")
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _manifests_once() -> Iterator[None]:
+    """Thousands of copies share a few manifests: each text is parsed once in a process, which nobody changes after."""
+    parse = manifest.parse
+    known: dict[str, manifest.Manifest] = {}
+
+    def once(text: str, origin: str) -> manifest.Manifest:
+        if text not in known:
+            known[text] = parse(text, origin)
+        return known[text]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "parse", once)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -165,27 +196,31 @@ def check_schema(document: dict[str, Any]) -> None:
 def tree(root: Path) -> dict[str, tuple[str, int, bytes]]:
     """Every path below root but tuner's state: kind, mode, and content or where a link points."""
     found: dict[str, tuple[str, int, bytes]] = {}
-    for folder_, names, files in os.walk(root):
-        here = os.path.relpath(folder_, root)
-        names[:] = [n for n in names if os.path.normpath(f"{here}/{n}") not in STATE]
-        for name in [*names, *files]:
-            path = Path(folder_, name)
-            status = path.lstat()
-            key = os.path.normpath(f"{here}/{name}")
-            if stat.S_ISLNK(status.st_mode):
-                found[key] = ("link", 0, os.readlink(path).encode())
-            elif stat.S_ISDIR(status.st_mode):
-                found[key] = ("dir", stat.S_IMODE(status.st_mode), b"")
-            else:
-                found[key] = ("file", stat.S_IMODE(status.st_mode), _content(path))
+    folders = [""]
+    while folders:
+        above = folders.pop()
+        with os.scandir(f"{root}/{above}") as entries:
+            for entry in entries:
+                key = above + entry.name
+                if entry.is_symlink():
+                    found[key] = ("link", 0, os.readlink(entry.path).encode())
+                elif not entry.is_dir(follow_symlinks=False):
+                    found[key] = ("file", stat.S_IMODE(entry.stat().st_mode), _content(entry.path))
+                elif key not in STATE:
+                    found[key] = ("dir", stat.S_IMODE(entry.stat().st_mode), b"")
+                    folders.append(f"{key}/")
     return found
 
 
-def _content(path: Path) -> bytes:
+def _content(path: str) -> bytes:
     try:
-        return path.read_bytes()
+        opened = os.open(path, os.O_RDONLY)
     except PermissionError:
         return b""
+    try:
+        return b"".join(iter(lambda: os.read(opened, 1 << 20), b""))
+    finally:
+        os.close(opened)
 
 
 def write_profile(path: Path, settings: str, name: str = "test") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -68,10 +69,12 @@ def test_it_can_be_read(tuner: Tuner, temporary: Path) -> None:
     (refused,) = [part for part in told if part.startswith("echo high")]
     assert "Invalid argument" in refused
     found = told[8]
-    assert re.search(r"missing +amdgpu\.clock 0000:c7:00\.0", found)
-    for place in ("sysctl vm.swappiness", "cpu governor", "amdgpu.clock 0000:05:00.0"):
-        assert re.search(rf"(drift|^) +{re.escape(place)} ", found, re.MULTILINE), place
-    assert "3 drift, 1 missing" in found
+    rows = re.findall(r"^  (missing|drift|)  +(\S+ \S+)  +(?=\S)", found, re.MULTILINE)
+    told_of = list(itertools.accumulate(rows, lambda above, row: (row[0] or above[0], row[1])))
+    named = {state: {place for kind, place in told_of if kind == state} for state in ("missing", "drift")}
+    assert {"amdgpu.clock 0000:c7:00.0", "pcie.link gpu/0000:c7:00.0"} <= named["missing"]
+    assert {"sysctl vm.swappiness", "cpu governor", "amdgpu.clock 0000:05:00.0"} <= named["drift"]
+    assert "10 drift, 6 missing" in found, "the others of its hive have lost a peer"
     assert "byte for byte" in done.out.splitlines()[-1]
     assert "\x1b" not in done.out
 

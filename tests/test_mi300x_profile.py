@@ -13,11 +13,8 @@ from typing import Any
 
 import pytest
 
-import tuner.knobs
 from tests.conftest import Result, tree, write_profile
 from tuner.host import open_host
-from tuner.knobs import BY_NAME
-from tuner.knobs.amdgpu import AmdgpuClock
 
 DEVICES = "/sys/bus/pci/devices"
 GPUS = [f"0000:{bus}:00.0" for bus in ("05", "27", "47", "65", "85", "a7", "c7", "e5")]
@@ -26,16 +23,6 @@ AUTO, CAPPED = ("auto", 500, 2100), ("perf_determinism", 500, 1900)
 ONLY_CLOCKS = 'amdgpu.clock: {"*": auto}'
 CAP = ("--with", "deterministic-clocks")
 Tuner = Callable[..., Result]
-
-
-@pytest.fixture(autouse=True)
-def listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The knob, after `cpu`, where it is not in the list yet."""
-    if "amdgpu.clock" not in BY_NAME:
-        knob = AmdgpuClock()
-        place = 1 + [k.name for k in tuner.knobs.KNOBS].index("cpu")
-        monkeypatch.setattr(tuner.knobs, "KNOBS", (*tuner.knobs.KNOBS[:place], knob, *tuner.knobs.KNOBS[place:]))
-        monkeypatch.setitem(BY_NAME, "amdgpu.clock", knob)
 
 
 def echo(root: Path, gpu: str, *texts: str) -> None:
