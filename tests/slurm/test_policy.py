@@ -96,7 +96,7 @@ def test_every_problem_at_once(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root's rule")
-@pytest.mark.parametrize("change", ["others may write", "not root's", "its folder", "no file"])
+@pytest.mark.parametrize("change", ["others may write", "not root's", "its folder", "where a link leads", "no file"])
 def test_root_believes_its_own_files_alone(root: Path, change: str) -> None:
     """What others can change decides nothing."""
     path = write(root, "mode: enforce\n")
@@ -107,6 +107,12 @@ def test_root_believes_its_own_files_alone(root: Path, change: str) -> None:
             os.chown(path, 1000, 0)
         case "its folder":
             path.parent.chmod(0o777)
+        case "where a link leads":
+            shared = root / "srv/shared"
+            shared.mkdir(parents=True)
+            shared.chmod(0o1777)  # sticky: who comes before root owns that name
+            path.rename(shared / path.name)
+            path.symlink_to("/srv/shared/slurm.yaml")
         case _:
             path.unlink()
             path.mkdir()

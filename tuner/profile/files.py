@@ -136,10 +136,15 @@ def _trust_below(host: Host, path: str) -> None:
     given = isinstance(host, Planned) and path in host.files  # by --as-if, whose own file was looked at
     if given or host.kind == "recorded" or os.geteuid() != 0:
         return
+    trust(host, path)
+
+
+def trust(host: Host, path: str, *, sticky: bool = True) -> None:
+    """TunerError where others than root can change the file or put another in its place, links followed or not."""
     for start in {path, host.tree.real(path)}:
-        owned(start, host.stat(start))
+        owned(start, host.stat(start), sticky=sticky)
         for directory in _above(start):
-            owned(directory, host.stat(directory))
+            owned(directory, host.stat(directory), sticky=sticky)
 
 
 def owned(path: str, status: os.stat_result, *, sticky: bool = True) -> None:

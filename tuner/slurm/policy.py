@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from tuner.errors import Problem, TunerError, bad_input
 from tuner.host import Host, Unrecorded
 from tuner.knobs import BY_NAME
-from tuner.profile.files import owned
+from tuner.profile.files import trust
 from tuner.profile.lines import Loader, mapping, nearest, place
 from tuner.profile.nodes import Node, load
 
@@ -58,13 +58,14 @@ class Policy:
 def of(host: Host) -> Policy:
     """The host's policy. TunerError with every problem of the file, or why it is not believed."""
     try:
-        status = host.stat(PATH)
+        host.stat(PATH)
     except (FileNotFoundError, NotADirectoryError, Unrecorded):
         return Policy()
     except OSError as error:
         raise bad_input(PATH, f"cannot be read: {error.strerror}", "a plain file of root's") from None
-    _trusted(host, status)
     try:
+        if os.geteuid() == 0:
+            trust(host, PATH, sticky=False)
         data = host.read(PATH)
     except OSError as error:
         raise bad_input(PATH, f"cannot be read: {error.strerror}", "a plain file of root's") from None
@@ -87,15 +88,6 @@ def parsed(host: Host, data: bytes) -> Policy:
     if reader.loader.problems:
         raise TunerError(reader.loader.problems)
     return policy
-
-
-def _trusted(host: Host, status: os.stat_result) -> None:
-    """As root: a file of root's that nobody else can write, in folders of which that is true as well."""
-    if os.geteuid() != 0:
-        return
-    owned(PATH, status, sticky=False)
-    for folder in ("/etc/tuner", "/etc"):
-        owned(folder, host.stat(folder), sticky=False)
 
 
 @dataclass
