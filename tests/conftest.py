@@ -40,7 +40,7 @@ SLOW = (
     "tests/profile/test_layers.py", "tests/test_roundtrip.py", "tests/sim/", "tests/host/test_tree.py",
     "tests/host/test_shell.py", "tests/test_persist.py", "tests/boot/", "tests/fleet/", "tests/host/test_nvml.py",
     "tests/nvml/", "tests/slurm/", "tests/probes/", "tests/knobs/test_nvidia",
-    "tests/test_nvidia", "tests/knobs/test_amdgpu_",
+    "tests/test_nvidia", "tests/knobs/test_amdgpu_", "tests/test_garbled.py",
 )  # fmt: skip
 """What takes more than its share of a minute: `make test` runs it, the inner loop `make fast` does not."""
 
