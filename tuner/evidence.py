@@ -240,6 +240,15 @@ def keep(host: Host, tree: NotingTree, answers: Mapping[str, tuple[int, bytes]])
     return ""
 
 
+def renew(host: Host, tree: NotingTree, answers: Mapping[str, tuple[int, bytes]]) -> None:
+    """Keeps the answers of a full judgement; where that cannot be, nothing older is left to answer in its place.
+
+    What somebody remembered since, such as what was seen ok, is no part of evidence: an older answer may be wrong now.
+    """
+    if not answers or keep(host, tree, answers):
+        drop(host)
+
+
 def drop(host: Host) -> None:
     """Removes the evidence, where there is any that we may remove."""
     with contextlib.suppress(OSError):

@@ -24,19 +24,19 @@ LONGEST = 8192
 
 def living(root: str) -> list[str]:
     """The paths, as the host names them, at which a process of ours hangs now; records of ended ones are removed."""
-    folder = root.rstrip("/") + FOLDER
     try:
-        names = posix.listdir(folder)
+        folder = _folder(root)
     except OSError:
         return []
-    found = []
-    for name in names:
-        path = _path(f"{folder}/{name}")
-        if _lives(name):
-            found.append(path)
-        else:
-            _forget(f"{folder}/{name}")
-    return sorted({path for path in found if path})
+    try:
+        names = [name for name in posix.listdir(folder) if _is_record(name)]
+        found = {_path(name, folder) for name in names if _lives(name)}
+        for name in names:
+            if not _lives(name):
+                _forget(name, folder)
+    finally:
+        posix.close(folder)
+    return sorted(path for path in found if path)
 
 
 def started(pid: int) -> tuple[str, str]:
@@ -56,15 +56,16 @@ def started(pid: int) -> tuple[str, str]:
 
 def record(root: str, pid: int, path: str, when: str) -> None:
     """Names a process that hangs at `path`. OSError where /run takes nothing."""
-    folder = root.rstrip("/") + FOLDER
-    for part in (root.rstrip("/") + "/run/tuner", folder):
-        _make(part)
-    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
-    opened = posix.open(f"{folder}/{pid}.{started(pid)[1]}", flags, 0o644)
+    folder = _folder(root, make=True)
     try:
-        posix.write(opened, f"{path}\n{when}\n".encode("utf-8", "surrogateescape"))
+        flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
+        opened = posix.open(f"{pid}.{started(pid)[1]}", flags, 0o644, dir_fd=folder)
+        try:
+            posix.write(opened, f"{path}\n{when}\n".encode("utf-8", "surrogateescape"))
+        finally:
+            posix.close(opened)
     finally:
-        posix.close(opened)
+        posix.close(folder)
 
 
 DEVICES = ("/sys/class/", "/sys/devices/", "/sys/bus/", "/sys/block/")
@@ -113,9 +114,35 @@ def _reaped(child: int) -> bool:
         return True
 
 
-def _make(folder: str) -> None:
+def remove(root: str, path: str) -> None:
+    """Removes a file below a root, no link followed on the way; nothing where there is none."""
+    above, _, name = path.rpartition("/")
     try:
-        posix.mkdir(folder, 0o755)
+        folder = _folder(root, above)
+    except OSError:
+        return
+    _forget(name, folder)
+    posix.close(folder)
+
+
+def _folder(root: str, path: str = FOLDER, make: bool = False) -> int:
+    """A handle of a folder below a root. No link is followed: a tree of somebody else leads nowhere out of it."""
+    flags = posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC
+    here = posix.open(root or "/", flags)
+    for name in path.split("/")[1:]:
+        above = here
+        try:
+            if make and name != "run":
+                _make(name, above)
+            here = posix.open(name, flags | posix.O_NOFOLLOW, dir_fd=above)
+        finally:
+            posix.close(above)
+    return here
+
+
+def _make(name: str, folder: int) -> None:
+    try:
+        posix.mkdir(name, 0o755, dir_fd=folder)
     except FileExistsError:
         return
 
@@ -127,18 +154,22 @@ def _killed(kill: "Callable[[int, int], None]", child: int) -> None:
         return
 
 
+def _is_record(name: str) -> bool:
+    pid, _, start = name.partition(".")
+    return pid.isdigit() and start.isdigit()
+
+
 def _lives(name: str) -> bool:
     """Whether the very process is there; one that only waits to be reaped hangs nowhere."""
     pid, _, start = name.partition(".")
-    if not pid.isdigit() or not start:
-        return False
     state, now = started(int(pid))
     return now == start and state not in "ZX"
 
 
-def _path(record: str) -> str:
+def _path(record: str, folder: int) -> str:
     try:
-        opened = posix.open(record, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK)
+        flags = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK
+        opened = posix.open(record, flags, dir_fd=folder)
     except OSError:
         return ""
     try:
@@ -149,8 +180,8 @@ def _path(record: str) -> str:
         posix.close(opened)
 
 
-def _forget(record: str) -> None:
+def _forget(record: str, folder: int) -> None:
     try:
-        posix.unlink(record)
+        posix.unlink(record, dir_fd=folder)
     except OSError:
         return

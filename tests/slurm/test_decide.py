@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.judging import IN_PROGRESS
 from tuner.slurm.decide import Row, decide, marked, reason
 from tuner.slurm.policy import Policy
 
@@ -74,6 +75,19 @@ def test_what_was_never_ok_drains_nothing(policy: Policy, found: Row, wanted: st
     decision = decide(policy, [found], {(found.knob, "another"), ("another", found.target)})
     assert not decision.drain
     assert bool(decision.marks) is bool(wanted)
+
+
+def test_what_an_apply_is_mending_keeps_no_job_away() -> None:
+    """Nobody failed to read it: tuner itself is writing there, and is done in a moment."""
+    decision = decide(ENFORCE, [Row("thp", "x", "unknown", why=IN_PROGRESS)], {("thp", "x")})
+    assert (decision.drain, len(decision.marks)) == ((), 1)
+
+
+@pytest.mark.parametrize(("state", "drains"), [("missing", True), ("drift", False)])
+def test_what_was_there_under_other_settings_is_missing_all_the_same(state: str, drains: bool) -> None:
+    """What drifts has to be seen ok under these settings; what is gone was there in this boot."""
+    decision = decide(ENFORCE, [row("sysctl", state)], {}, {("sysctl", "x")})
+    assert bool(decision.drain) is drains
 
 
 def test_the_worst_is_named_first() -> None:

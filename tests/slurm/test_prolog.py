@@ -97,7 +97,10 @@ def check(root: Path, **environment: str) -> tuple[int, str]:
 
 def by_evidence(root: Path) -> bool:
     """Whether the answer is kept."""
-    kept = fast.load(str(root))
+    try:
+        kept = fast.load(str(root))
+    except FileNotFoundError:
+        return False
     return kept is not None and "prolog" in kept[-1]
 
 
@@ -407,7 +410,7 @@ def test_a_drain_is_never_kept(node: Path, tuner: Call) -> None:
     tuner("slurm", "skip", "sysctl", "--for", "2h", "--why", "x", "--root", node)
     tuner("verify", "--root", node)
     assert check(node)[0] == 0
-    assert not by_evidence(node) or "prolog" not in (fast.load(str(node)) or ({},))[-1]
+    assert not (node / fast.PATH.lstrip("/")).exists()
 
 
 def test_evidence_of_another_boot_is_no_evidence(node: Path) -> None:
@@ -524,7 +527,7 @@ def full(node: Path) -> Iterator[Path]:
     if done.returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
-        shutil.copytree(kept, place, dirs_exist_ok=True)
+        shutil.copytree(kept, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("evidence"))
         with (place / "filler").open("wb", buffering=0) as filler, suppress(OSError):
             while True:
                 filler.write(b"x" * 4096)
@@ -649,7 +652,7 @@ def test_the_budget_is_that_of_the_policy_of_now(
     assert (prolog._kept(str(node)) or ((), 0, ""))[1] in (kept, 30)
     policy(node, POLICY.replace("budget_s: 30", f"budget_s: {now}"))
 
-    def looked(root: str, tell: object, limit: Callable[[float], object]) -> dict[str, Any]:
+    def looked(root: str, tell: object, limit: Callable[[float], object], acting: bool) -> dict[str, Any]:
         limit(float(now))
         time.sleep(took)
         return {"drain": [], "lines": ["in time"], "settings_id": ""}
@@ -819,7 +822,8 @@ def test_the_rest_of_a_plain_host_is_not_the_parents_business(node: Path, monkey
     monkeypatch.setattr("posix.open", noted)
     assert prolog.run(str(node))[0] == 0
     assert opened
-    assert [p for p in opened if "/run/tuner" not in p and not p.startswith("/proc/")] == []
+    own = {str(node), "run", "tuner", "hung"}
+    assert [p for p in opened if "/run/tuner" not in p and not p.startswith("/proc/") and p not in own] == []
 
 
 def test_the_host_is_the_one_that_was_named(node: Path) -> None:
@@ -842,3 +846,98 @@ def test_what_rests_on_tools_is_kept_for_a_while(node: Path, tuner: Call, monkey
     until, budget, line = marshal.loads(kept[-1]["prolog"][1])
     assert 290 < until - store.clock() <= 300
     assert (budget, line) == (30.0, "")
+
+
+# --- what may not happen --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", ["run/tuner/hung", "run/tuner", "run"])
+def test_a_tree_of_somebody_else_leads_nowhere_out_of_it(node: Path, tuner: Call, tmp_path: Path, link: str) -> None:
+    """A support bundle, or a copied host: links on the way to what tuner keeps are not followed, nothing goes."""
+    victim = tmp_path / "victim"
+    inner = victim / "run/tuner/hung".removeprefix(link).lstrip("/")
+    inner.mkdir(parents=True)
+    files = [inner / "passwd", inner / "999999.5"]
+    for file in files:
+        file.write_text("root", encoding="ascii")
+    (inner / "evidence").write_text("theirs", encoding="ascii")
+    place = node / link
+    if place.exists():
+        shutil.move(place, tmp_path / "kept")
+    place.symlink_to(victim)
+    before = sorted((str(p), p.stat().st_mtime_ns) for p in victim.rglob("*") if p.is_file())
+    hung.living(str(node))
+    hung.remove(str(node), "/run/tuner/evidence")
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        hung.record(str(node), os.getpid(), "/proc/x", "now")
+    tuner("status", "--root", node)
+    check(node)
+    assert sorted((str(p), p.stat().st_mtime_ns) for p in victim.rglob("*") if p.is_file() and p in files) == [
+        row for row in before if Path(row[0]) in files
+    ]
+
+
+def test_what_is_no_record_of_ours_is_left_alone(node: Path) -> None:
+    folder = node / "run/tuner/hung"
+    folder.mkdir()
+    for name in ("note.txt", "12", "x.1", "999999.5"):
+        (folder / name).write_text("/sys\n", encoding="ascii")
+    assert hung.living(str(node)) == []
+    assert sorted(p.name for p in folder.iterdir()) == ["12", "note.txt", "x.1"]
+
+
+def test_a_device_that_is_gone_is_gone_under_other_settings_too(copy_host: Copy, tuner: Call) -> None:
+    """A rollout of one sysctl opens the gate for no dead GPU; what only drifts has to be seen ok again."""
+    root = copy_host("mi300x-cx7")
+    words = ["apply", "--root", root, "--profile", "mi300x", "--allow", "all"]
+    assert tuner(*words).code == 0
+    policy(root, POLICY)
+    assert check(root)[0] == 0
+    hosts.break_copy(str(root), "gpu-lost")
+    assert check(root)[0] == 86
+    aged(root, 3700.0)
+    tuner(*words, "--set", "sysctl:vm.swappiness=10")
+    code, said = check(root)
+    assert code == 86, said
+    assert "0000:c7:00.0 missing" in said
+
+
+def test_what_was_judged_since_is_in_no_older_answer(copy_host: Copy, tuner: Call, tmp_path: Path) -> None:
+    """What was seen ok is remembered beside the evidence: an older `start` must not be given again."""
+    root = copy_host()
+    assert tuner("apply", "--profile", write_profile(tmp_path / "p.yaml", PROFILE), "--root", root).code == 0
+    policy(root, POLICY)
+    for name in (store.SEEN, fast.PATH):
+        (root / name.lstrip("/")).unlink(missing_ok=True)
+    drift(root)
+    assert check(root)[0] == 0, "never seen ok"
+    drift(root, "1")
+    (root / "proc/sys/net/core/rmem_max").write_text("4096\n", encoding="ascii")
+    assert check(root)[0] == 86, "rmem_max was ok"
+    (root / "proc/sys/net/core/rmem_max").write_text("16777216\n", encoding="ascii")
+    drift(root)
+    assert check(root)[0] == 86
+
+
+def test_nor_in_one_that_a_skip_kept_from_being_kept(node: Path, tuner: Call) -> None:
+    (node / store.SEEN.lstrip("/")).unlink()
+    drift(node)
+    assert check(node)[0] == 0
+    drift(node, "1")
+    tuner("slurm", "skip", "thp", "--for", "2h", "--why", "x", "--root", node)
+    assert check(node)[0] == 0
+    tuner("slurm", "skip", "thp", "--remove", "--root", node)
+    drift(node)
+    assert check(node)[0] == 86
+
+
+def test_who_only_asks_arms_nothing_and_logs_nothing(node: Path, tuner: Call, log: list[str]) -> None:
+    """tuner slurm prolog by hand: what a job would meet, said once."""
+    for name in (store.SEEN, fast.PATH):
+        (node / name.lstrip("/")).unlink()
+    assert tuner("slurm", "prolog", "--root", node).code == 0
+    assert not (node / store.SEEN.lstrip("/")).exists()
+    assert not (node / fast.PATH.lstrip("/")).exists()
+    drift(node)
+    assert "never ok" in tuner("slurm", "prolog", "--root", node).out
+    assert log == []

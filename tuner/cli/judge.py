@@ -74,8 +74,9 @@ def _noted(host: Host) -> tuple[Applied, Plan, list[str]]:
     if not (open_run(host) or off.state(host) or skips.load(host) or hung.living(host.root)):
         answers = {} if asks_tools(applied) else _answers(host, applied, made, said)
         answers |= gate.answers(host, applied, made)
-        if answers:
-            evidence.keep(host, tree, answers)
+        evidence.renew(host, tree, answers)
+    else:
+        evidence.drop(host)
     return applied, made, said
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tuner import render, skips
+from tuner.judging import IN_PROGRESS
 from tuner.model import Seen, Verdict
 from tuner.skips import Skip
 from tuner.slurm.policy import Policy
@@ -71,15 +72,18 @@ def row_of(verdict: Verdict, skipped: Sequence[Skip] = ()) -> Row:
     )
 
 
-def decide(policy: Policy, rows: Iterable[Row], seen: Collection[At]) -> Decision:
-    """What a policy makes of the rows; `seen` are the places that were as wanted before, in this boot."""
+def decide(policy: Policy, rows: Iterable[Row], seen: Collection[At], there: Collection[At] = ()) -> Decision:
+    """What a policy makes of the rows; `seen` are the places that were as wanted before, in this boot.
+
+    `there` are those of which that is true under whatever settings: what was there once and is gone is missing.
+    """
     drain: list[Row] = []
     marks: list[str] = []
     for row in rows:
         wrong = _wrong(policy, row)
         if not wrong:
             continue
-        let = _let_through(policy, row, seen)
+        let = _let_through(policy, row, row.at in seen or (row.state == "missing" and row.at in there))
         if let:
             marks.append(f"{row.knob} {row.target} {row.state} ({_cut(let, WIDEST)})")
         else:
@@ -95,16 +99,20 @@ def _wrong(policy: Policy, row: Row) -> bool:
     return row.required or row.state != "unsupported"
 
 
-def _let_through(policy: Policy, row: Row, seen: Collection[At]) -> str:
+def _let_through(policy: Policy, row: Row, known: bool) -> str:
     """Why this row keeps no job away; empty when it does."""
     enforced = row.knob in policy.enforce or row.gate == "enforce"
     reasons = (
         (bool(row.skipped), row.skipped),
         (row.state in MARKED, row.why or "let through"),
+        (row.why == IN_PROGRESS, IN_PROGRESS),
         (row.gate == "report", "gate: report"),
         (row.state == "unknown" and not policy.closed(row.knob), f"{row.why}; unknown is open"),
         (row.state in ("drift", "unsupported") and not enforced, "not enforced"),
-        (row.at not in seen, "never ok in this boot under these settings"),
+        (
+            not known,
+            "never ok in this boot" if row.state == "missing" else "never ok in this boot under these settings",
+        ),
         (policy.mode != "enforce", "mode report"),
     )
     return next((said for holds, said in reasons if holds), "")
@@ -116,7 +124,7 @@ def cause(row: Row) -> str:
 
 
 def reason(drain: Sequence[Row]) -> str:
-    """`tuner: dcb.pfc enp65s0f0np0 want prio 3 has none`: ASCII, at most 80 characters, safe in any quotes."""
+    """`tuner: hugepages node0/2MB want 2048 has 0`: ASCII, at most 80 characters, safe in any quotes."""
     first = drain[0]
     match first.state:
         case "drift":

@@ -24,13 +24,17 @@ from tuner.slurm.policy import Policy
 HANGS = "does not answer: a look at it hangs"
 
 
-def decided(host: Host, policy: Policy, applied: Applied, made: Plan) -> tuple[Decision, str]:
-    """What the policy makes of these verdicts; what is ok now is remembered first, or else why it could not be."""
-    before = store.seen(host, applied.settings_id)
-    forgotten = store.see(host, applied.settings_id, places(host, made.verdicts, before))
+def decided(host: Host, policy: Policy, applied: Applied, made: Plan, acting: bool = True) -> tuple[Decision, str]:
+    """What the policy makes of these verdicts; what is ok now is remembered first, or else why it could not be.
+
+    Not `acting`: nothing is remembered.
+    """
+    before, there = store.seen(host, applied.settings_id), store.there(host)
+    fresh = places(host, made.verdicts, before) if acting else []
+    forgotten = store.see(host, applied.settings_id, fresh)
     skipped = skips.load(host)
     rows = [row_of(verdict, skipped) for verdict in made.verdicts]
-    found = decide(policy, _hanging(host, rows, before), before)
+    found = decide(policy, _hanging(host, rows, {**there, **before}), before, there)
     strange = [f"no knob {name}: the policy names it" for name in policies.strangers(policy)]
     return replace(found, marks=(*strange, *found.marks)), forgotten
 

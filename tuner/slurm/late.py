@@ -5,7 +5,6 @@ No device file is opened here: what is known of the node is what was remembered 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Any
 
@@ -49,8 +48,7 @@ def given_up(root: str, child: int, budget: float, path: str, lasted: float, act
 
 def _recorded(root: str, child: int, path: str) -> list[str]:
     """Names what hangs, and removes the evidence: whoever answers from it would look there again."""
-    with contextlib.suppress(OSError):
-        os.unlink(root.rstrip("/") + PATH)
+    hung.remove(root, PATH)
     try:
         hung.record(root, child, path, now().isoformat())
     except OSError as error:
@@ -64,13 +62,16 @@ def _unjudged(host: Host, why: str, path: str, acting: bool) -> Answer:
     off_why = off.state(host)
     if off_why or policy.mode == "off" or applied is None:
         return START, [off_why or why]
-    seen, skipped = store.seen(host, applied.settings_id), skips.load(host)
+    seen, there, skipped = store.seen(host, applied.settings_id), store.there(host), skips.load(host)
+    wanted = {setting.at for setting in applied.settings}
     rows = []
-    for place in seen.values():
+    for place in {**there, **seen}.values():
+        if (place.knob, place.target) not in wanted:
+            continue
         state, said = ("missing", gate.HANGS) if path and gate.hanging(place, [path]) else ("unknown", why)
         skip = skips.of(skipped, place.knob, place.target)
         rows.append(Row(place.knob, place.target, state, place.gate, want=place.want, why=said, skipped=skip))
-    decision = decide(policy, rows, seen)
+    decision = decide(policy, rows, seen, there)
     if decision.drain:
         return drained_by(host, list(decision.drain), applied.settings_id, policy.drains_per_hour, acting)
     marks = [mark for mark in decision.marks if " unknown " not in mark]

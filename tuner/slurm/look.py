@@ -19,29 +19,33 @@ Found = dict[str, Any]
 """drain: rows of text, worst first; lines: for the log; settings_id."""
 
 
-def looked(root: str, tell: Callable[[str], object], limit: Callable[[float], object]) -> Found:
-    """The decision for the host below `root`; `tell` hears each path before it is looked at, `limit` the budget."""
+def looked(root: str, tell: Callable[[str], object], limit: Callable[[float], object], acting: bool = True) -> Found:
+    """The decision for the host below `root`; `tell` hears each path before it is looked at, `limit` the budget.
+
+    Not `acting`: nothing is remembered of it.
+    """
     try:
         host = open_host(root)
         tree = NotingTree(host.root)
         tree.watch = tell
         evidence.note(host, tree)
         why = off.state(host)
-        return _started(f"tuner is off, the job starts: {why}") if why else _decided(host, tree, limit)
+        return _started(f"tuner is off, the job starts: {why}") if why else _decided(host, tree, limit, acting)
     except TunerError as error:
         return _started(f"not checked, the job starts: {policies.problem_line(error)}")
 
 
-def _decided(host: Host, tree: NotingTree, limit: Callable[[float], object]) -> Found:
+def _decided(host: Host, tree: NotingTree, limit: Callable[[float], object], acting: bool) -> Found:
     policy = policies.of(host)
     limit(policy.budget_s)
     if policy.mode == "off":
         return _started("")
     applied, made = judged(host)
-    decision, forgotten = gate.decided(host, policy, applied, made)
+    decision, forgotten = gate.decided(host, policy, applied, made, acting)
     answers = {} if forgotten else gate.kept(policy, applied, decision)
-    if answers and not skips.load(host) and not hung.living(host.root) and not open_run(host):
-        evidence.keep(host, tree, answers)
+    if acting:
+        lasting = answers and not skips.load(host) and not hung.living(host.root) and not open_run(host)
+        evidence.renew(host, tree, answers if lasting else {})
     rows = [astuple(row) for row in decision.drain]
     lines = [marked(decision.marks), f"what is ok now will gate nothing: {forgotten}" if forgotten else ""]
     return {"drain": rows, "lines": [line for line in lines if line], "settings_id": applied.settings_id}

@@ -2,8 +2,8 @@
 
     mode: report                    # off, report or enforce
     budget_s: 5                     # seconds until an answer, 1 to 60
-    enforce: [hugepages, dcb.pfc]   # knobs whose drift drains; what is missing always does
-    unknown: {default: open, dcb.pfc: closed}
+    enforce: [hugepages, pcie.link] # knobs whose drift drains; what is missing always does
+    unknown: {default: open, pcie.link: closed}
     brake: {drains_per_hour: 1}     # of one cause under the same settings
     tool_age_s: 600                 # how old an answer may be that rests on NVML
 

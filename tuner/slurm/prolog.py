@@ -57,12 +57,12 @@ def main() -> "NoReturn":
 def run(root: str, acting: bool = True) -> tuple[int, list[str]]:
     """(exit code, what was said): the decision for the job that is about to start on the host below `root`.
 
-    Not `acting`: what it would be; no drain is counted and no reason left.
+    Not `acting`: what it would be; nothing is remembered or logged, no drain is counted and no reason left.
     """
     began = time.monotonic()
     paths = hung.living(root)
     kept = None if paths else _kept(root)
-    child, shared, late = _judged(root, kept, paths, began)
+    child, shared, late = _judged(root, kept, began, acting)
     if late is not None:
         from tuner.slurm import late as giving_up
 
@@ -70,20 +70,20 @@ def run(root: str, acting: bool = True) -> tuple[int, list[str]]:
     else:
         code, lines = _answer(root, kept, posix.pread(shared, fast.LARGEST, FOUND), acting)
     posix.close(shared)
-    for line in lines:
+    for line in lines if acting else []:
         say(line)
     return code, lines
 
 
 def _judged(
-    root: str, kept: "tuple[fast.Kept, float, str] | None", paths: list[str], began: float
+    root: str, kept: "tuple[fast.Kept, float, str] | None", began: float, acting: bool
 ) -> "tuple[int, int, float | None]":
     """(child, the memory shared with it, seconds after which it was given up; None where it ended by itself)."""
     shared = posix.memfd_create("tuner", posix.MFD_CLOEXEC)
     pipe, end = posix.pipe2(posix.O_CLOEXEC)
     child = posix.fork()
     if child == 0:
-        _child(root, kept, paths, shared)
+        _child(root, kept, shared, acting)
     posix.close(end)
     budget, said = 0.0, FIRST
     over = True
@@ -107,7 +107,7 @@ def _kept(root: str) -> "tuple[fast.Kept, float, str] | None":
     return None if until and time.clock_gettime(time.CLOCK_BOOTTIME) > until else (evidence, budget, line)
 
 
-def _child(root: str, kept: "tuple[fast.Kept, float, str] | None", paths: list[str], shared: int) -> "NoReturn":
+def _child(root: str, kept: "tuple[fast.Kept, float, str] | None", shared: int, acting: bool) -> "NoReturn":
     """The looks, and what came of them in the shared memory. Ends the process: the pipe closes with it."""
     try:
         _apart()
@@ -118,7 +118,7 @@ def _child(root: str, kept: "tuple[fast.Kept, float, str] | None", paths: list[s
             tell("")  # what is loaded now is no look at a device
             from tuner.slurm.look import looked
 
-            posix.pwrite(shared, marshal.dumps(looked(root, tell, _limiter(shared))), FOUND)
+            posix.pwrite(shared, marshal.dumps(looked(root, tell, _limiter(shared), acting)), FOUND)
     except BaseException as error:  # whatever it is: the parent says it, and the job starts
         posix.pwrite(shared, marshal.dumps(f"{type(error).__name__}: {error}"), FOUND)
     finally:

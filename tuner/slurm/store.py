@@ -71,11 +71,24 @@ def boot(host: Host) -> str:
 
 def seen(host: Host, settings_id: str) -> dict[tuple[str, str], Place]:
     """The places that were ok in this boot under these settings."""
+    found = _of_this_boot(host)
+    return _places(found.get("seen")) if found.get("settings_id") == settings_id else {}
+
+
+def there(host: Host) -> dict[tuple[str, str], Place]:
+    """The places that were ok in this boot under whatever settings: a device that was there once, and may be gone."""
+    found = _of_this_boot(host)
+    return {**_places(found.get("former")), **_places(found.get("seen"))}
+
+
+def _of_this_boot(host: Host) -> dict[str, Any]:
     found = _read(host, SEEN)
-    if not isinstance(found, dict) or (found.get("boot"), found.get("settings_id")) != (boot(host), settings_id):
-        return {}
+    return found if isinstance(found, dict) and found.get("boot") == boot(host) else {}
+
+
+def _places(rows: Any) -> dict[tuple[str, str], Place]:
     try:
-        places = [Place(row[0], row[1], row[2], row[3], tuple(row[4])) for row in found["seen"]]
+        places = [Place(row[0], row[1], row[2], row[3], tuple(row[4])) for row in rows or ()]
     except (TypeError, KeyError, IndexError):
         return {}
     return {(place.knob, place.target): place for place in places}
@@ -95,8 +108,13 @@ def see(host: Host, settings_id: str, places: Iterable[Place]) -> str:
         if applied is None or applied.settings_id != settings_id:
             return "other settings were applied meanwhile"
         now = {**seen(host, settings_id), **new}
-        rows = [list(asdict(place).values()) for place in list(now.values())[:MOST]]
-        return put(host, SEEN, {"boot": boot(host), "settings_id": settings_id, "seen": rows})
+        former = {at: place for at, place in there(host).items() if at not in now}
+        rows = {"seen": _rows(now), "former": _rows(former)}
+        return put(host, SEEN, {"boot": boot(host), "settings_id": settings_id, **rows})
+
+
+def _rows(places: dict[tuple[str, str], Place]) -> list[list[Any]]:
+    return [list(asdict(place).values()) for place in list(places.values())[:MOST]]
 
 
 def drains(host: Host, settings_id: str, cause: str) -> int:
