@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,6 +114,16 @@ def verify(found: Plan, on: Host, applied: Applied | None, notes: list[str]) -> 
 def worst_state(found: Plan) -> str:
     """The worst state that a verdict is in; `unsupported` counts as drift where it is required."""
     return max((effective(v) for v in found.verdicts), key=BEST_FIRST.index, default="ok")
+
+
+REBOOT = re.compile(r"\b(reboot|next boot|reset of)\b")
+"""In a reason for `pending`: what the knobs cmdline, module, nvidia.ecc and nvidia.mig wait for; limits do not."""
+
+
+def reboot_due(found: Plan, on: Host) -> list[str]:
+    """What waits for a reboot of the node or a reset of a device, each reason once; an image does not run."""
+    whys = [v.why for v in found.verdicts if v.state == "pending" and REBOOT.search(v.why)]
+    return [] if on.kind == "image" else list(dict.fromkeys(whys))
 
 
 def effective(found: Verdict) -> str:

@@ -55,6 +55,59 @@ def test_install_writes_once_and_removes_all(root: Path, tuner: Call) -> None:
     assert kept == {path: what for path, what in before.items() if what[0] != "dir"}
 
 
+@pytest.mark.parametrize("led", ["unit", "slurm.conf"])
+def test_remove_finds_the_script_wherever_install_put_it(root: Path, tuner: Call, led: str) -> None:
+    """As uninstall.yml calls it, without --dir: by the service's own lines, and without units by what Prolog names.
+
+    Every script left behind would say before each job that its interpreter is not there.
+    """
+    (root / "etc/slurm").mkdir()
+    before = tree(root)
+    folders = ["/etc/slurm/other.d", "/srv/prolog", "/etc/slurm/prolog.d"] if led == "unit" else ["/etc/slurm/other.d"]
+    for folder in folders:
+        install(tuner, root, "--dir", folder)
+        assert install(tuner, root, "--dir", folder).document["written"] == []
+    scripts = {f"{folder}/50-tuner" for folder in folders}
+    if led == "slurm.conf":
+        service = root / f"etc/systemd/system/{script.SERVICE}"
+        service.write_text(service.read_text(encoding="ascii").replace(script.NOTE, "# "), encoding="ascii")
+        (root / "etc/slurm/slurm.conf").write_text("Prolog=/etc/slurm/other.d/*\n", encoding="ascii")
+        (root / "etc/slurm/other.d/10-other").write_text("#!/bin/sh\n", encoding="ascii")
+    assert (
+        set(tuner("slurm", "install", "--root", root, "--remove", "--dry-run", "--json").document["removed"]) > scripts
+    )
+    removed = tuner("slurm", "install", "--root", root, "--remove")
+    assert removed.code == 0
+    assert all(f"removed   {path}" in removed.out for path in scripts)
+    left = {path: what for path, what in tree(root).items() if what[0] != "dir"}
+    others = {"etc/slurm/slurm.conf", "etc/slurm/other.d/10-other"} if led == "slurm.conf" else set()
+    assert left.keys() - before.keys() == others
+
+
+def test_remove_believes_no_line_that_leads_elsewhere(root: Path, tuner: Call) -> None:
+    """A line of the service, a Prolog of slurm.conf: only what install wrote goes, and nothing else is even named."""
+    install(tuner, root)
+    service = root / f"etc/systemd/system/{script.SERVICE}"
+    lines = "".join(f"{script.NOTE}{path}\n" for path in ("/etc/passwd", "/srv/50-tuner", "/gone/50-tuner", "50-tuner"))
+    service.write_text(service.read_text(encoding="ascii").replace("[Unit]", f"{lines}[Unit]"), encoding="ascii")
+    (root / "srv").mkdir(exist_ok=True)
+    (root / "srv/50-tuner").write_text("#!/bin/sh\n", encoding="ascii")
+    (root / "etc/slurm/slurm.conf").write_text("Prolog=/srv/*\nProlog=/etc/*/x\nProlog=x\n", encoding="ascii")
+    removed = tuner("slurm", "install", "--root", root, "--remove", "--json")
+    assert (len(removed.document["removed"]), removed.document["left"]) == (4, [])
+    assert (root / "srv/50-tuner").exists()
+
+
+def test_the_only_script_of_any_folder_that_slurm_names_stays(root: Path, tuner: Call) -> None:
+    """Found without --dir, it is kept for the same reason; the units stay with it."""
+    install(tuner, root, "--dir", "/etc/slurm/other.d")
+    (root / "etc/slurm/slurm.conf").write_text("Prolog=/etc/slurm/other.d/*\n", encoding="ascii")
+    before = tree(root)
+    refused = tuner("slurm", "install", "--root", root, "--remove")
+    assert (refused.code, "Prolog=/etc/slurm/other.d/*" in refused.err) == (64, True)
+    assert tree(root) == before
+
+
 def test_no_half_script_is_ever_seen(root: Path, tuner: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """slurmd takes whatever `*` finds in prolog.d, and a file that it cannot run drains the node."""
     install(tuner, root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import inspect
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +23,7 @@ from tuner.lock import held
 from tuner.model import Reading, Seen, Setting, from_plain
 from tuner.readings import read
 from tuner.slurm import store
+from tuner.unitfiles import STARTED
 
 
 def status(args: argparse.Namespace) -> Answer:
@@ -32,7 +34,7 @@ def status(args: argparse.Namespace) -> Answer:
     rows: list[tuple[str, str]] = [("mode", f"off: {off_why}" if off_why else "on")]
     document: dict[str, Any] = {"schema": "tuner.status/1", "host": documents.host(host), "off": off_why or None}
     document |= {"generation": None, "settings_id": None, "profile": None, "who": None, "when": None}
-    document |= {"state": None, "counts": {}, "interrupted": [], "lock_held": held(host), "live": []}
+    document |= {"reboot_due": [], "state": None, "counts": {}, "interrupted": [], "lock_held": held(host), "live": []}
     code = Exit.OK
     if applied is None:
         rows.append(("applied", "nothing yet"))
@@ -41,18 +43,43 @@ def status(args: argparse.Namespace) -> Answer:
         code = worst([exit_of(v) for v in made.verdicts])
         document |= {"generation": applied.generation, "settings_id": applied.settings_id, "profile": applied.profile}
         document |= {"who": applied.who, "when": applied.when, "counts": made.counts()}
-        document |= {"state": documents.worst_state(made)}
+        document |= {"state": documents.worst_state(made), "reboot_due": documents.reboot_due(made, host)}
         rows.append(("applied", f"generation {applied.generation}, profile {applied.profile}"))
         rows.append(("settings", applied.settings_id[:8]))
         rows.append(("by", f"{applied.who}, {applied.when}"))
         rows.append(("worst", f"{documents.worst_state(made)}   ({render.counted(made, planning=False)})"))
         rows += [("", f"{v.state} {v.setting.knob} {v.setting.target}") for v in made.verdicts if exit_of(v)][:8]
+    rows += [("reboot due", why) for why in document["reboot_due"]]
+    rows += _units_rows(host, document)
     rows += [("left alone", line) for line in losses.said(host)]
     rows += _jobs_rows(host, document)
     rows += _journal_rows(ledger, readable, document)
     if document["lock_held"]:
         rows.append(("lock", "a run is writing now"))
     return code, document, [render.head(host), *render.table(rows, group=False)]
+
+
+def _units_rows(host: Host, document: dict[str, Any]) -> list[tuple[str, str]]:
+    """How many units make what is applied so again, and each that does not, as `tuner persist status` has them."""
+    from tuner.cli.persist import known  # systemd is asked there: not for explain and history
+
+    document["units"] = found = known(host)
+    wrong = {row["name"]: why for row in found if (why := _amiss(row))}
+    if all(row["state"] == "not installed" for row in found):
+        return [("units", "not installed: tuner persist install")]
+    rows = [("units", f"{len(found) - len(wrong)} of {len(found)} armed")]
+    return rows + [("", f"{name}: {why}") for name, why in wrong.items()]
+
+
+def _amiss(unit: Mapping[str, Any]) -> str:
+    """Why a unit would not do its part, as its file, its link or systemd says; empty when it would."""
+    if unit["state"] != "current":
+        return str(unit["state"])
+    if unit["enabled"] is False:
+        return "not enabled"
+    result = unit["result"] or ""
+    down = unit["name"] in STARTED and result and not result.startswith("active:")
+    return result if down or result.startswith("failed:") else ""
 
 
 def _jobs_rows(host: Host, document: dict[str, Any]) -> list[tuple[str, str]]:
@@ -120,8 +147,14 @@ def _place(host: Host, knob: Knob, target: str) -> list[tuple[str, str]]:
     about = knob.about(target)
     rows += [("about", about)] if about else []
     rows.append(("disruption", knob.disruption(target)))
-    rows.append(("undo", "tuner rollback gives back what the target held before apply"))
+    rows.append(("undo", _undo(knob)))
     return rows
+
+
+def _undo(knob: Knob) -> str:
+    if knob.read_only:
+        return "tuner rollback takes the files away that ask for it" if knob.persist else "nothing: judged only"
+    return "tuner rollback gives back what the target held before apply"
 
 
 def _running(host: Host, knob: Knob, target: str) -> list[str]:

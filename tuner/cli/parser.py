@@ -184,7 +184,7 @@ def _slurm(verbs: Any) -> None:
     what = "write the script of prolog.d and the units, and say what slurm.conf needs; slurm.conf is never edited"
     install = _verb(below, "install", "slurm_install", what)
     install.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
-    install.add_argument("--remove", action="store_true", help="remove what install wrote")
+    install.add_argument("--remove", action="store_true", help="remove what install wrote, wherever it put it")
     where = "the folder that Prolog of slurm.conf names (/etc/slurm/prolog.d)"
     install.add_argument("--dir", dest="directory", default="/etc/slurm/prolog.d", metavar="DIR", help=where)
     what = "the Python that has tuner, as the host itself names it (the one that runs now)"

@@ -118,8 +118,11 @@ def slurm_install(args: argparse.Namespace) -> Answer:
     path = f"{args.directory.rstrip('/')}/{script.NAME}"
     _safe("--dir", path)
     if args.remove:
-        _needed(host, path)
-        done = _removed(host, path, args.dry_run)
+        read = _conf(host)
+        scripts = _scripts(host, path, read)
+        for one in scripts:
+            _needed(host, one, read)
+        done = _removed(host, scripts, args.dry_run)
         return _answer(host, done, [], "would be removed" if args.dry_run else "removed")
     judged = args.judged_root or ""
     if judged:
@@ -144,7 +147,20 @@ def _texts(host: Host, path: str, python: str | None, judged: str) -> dict[str, 
     """All that install writes, path -> text; the units only where there is systemd."""
     interpreter = checked(host, python)
     found = {path: script.script(interpreter, judged)}
-    return {**found, **script.files(interpreter)} if _has_systemd(host) else found
+    return {**found, **script.files(interpreter, [path, *_noted(host)])} if _has_systemd(host) else found
+
+
+def _noted(host: Host) -> list[str]:
+    """Where earlier installs put scripts that are there still, as the service of ours says."""
+    service = f"{units.FOLDER}/{script.SERVICE}"
+    paths = script.noted(host.text(service)) if _ours(host, service) else []
+    return [path for path in paths if SAFE.fullmatch(path) and _ours(host, path)]
+
+
+def _scripts(host: Host, path: str, read: conf.Conf) -> list[str]:
+    """The script at `path`, and those of ours that the service or a Prolog of slurm.conf leads to."""
+    led = [f"{folder.rstrip('/')}/{script.NAME}" for folder in read.folders()]
+    return list(dict.fromkeys([path, *_noted(host), *(one for one in led if _ours(host, one))]))
 
 
 def _ours(host: Host, path: str) -> bool:
@@ -200,10 +216,9 @@ def _roots(uid: int) -> bool:
     return uid in (0, os.geteuid())
 
 
-def _needed(host: Host, path: str) -> None:
+def _needed(host: Host, path: str, read: conf.Conf) -> None:
     """Refuses to empty a folder that slurm.conf names: slurmd fails, and so drains, where its pattern finds nothing."""
     folder, name = posixpath.split(path)
-    read = _conf(host)
     try:
         others = [other for other in host.list(folder) if other != name and not other.startswith(".")]
     except (OSError, Unrecorded):
@@ -220,10 +235,10 @@ def _conf(host: Host) -> conf.Conf:
     return conf.read(host, path) if path else conf.Conf()
 
 
-def _removed(host: Host, path: str, dry: bool) -> Done:
+def _removed(host: Host, scripts: list[str], dry: bool) -> Done:
     """Only what install wrote; a unit that runs is stopped first."""
     done = Done()
-    places = [path, script.WANTED, *script.files(sys.executable)]
+    places = [*scripts, script.WANTED, *script.files(sys.executable)]
     found = [place for place in places if there(host, place)]
     mine = [place for place in found if _ours(host, place)]
     done.left = [f"{place}: not written by tuner" for place in found if place not in mine]

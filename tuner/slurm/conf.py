@@ -53,6 +53,11 @@ class Conf:
         cut = [(pattern, *posixpath.split(pattern)) for pattern in self.prologs]
         return [pattern for pattern, where, last in cut if where == folder and fnmatch.fnmatchcase(name, last)]
 
+    def folders(self) -> list[str]:
+        """The folders of Prolog's patterns, but those that are patterns themselves."""
+        found = [posixpath.dirname(pattern) for pattern in self.prologs if pattern.startswith("/")]
+        return [folder for folder in dict.fromkeys(found) if not set("*?[") & set(folder)]
+
     def words(self, key: str) -> list[str]:
         """A key that is a list, in lower case."""
         return [word.strip().lower() for word in self.keys.get(key, "").split(",") if word.strip()]

@@ -8,6 +8,9 @@ cannot fork, exits with 2 (dash(1)); the trap makes a 0 of that.
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Iterable
+
 from tuner.boot import units
 from tuner.off import PATH as OFF
 from tuner.slurm import DRAIN
@@ -18,6 +21,8 @@ NAME = "50-tuner"
 """In a prolog.d, which slurmd runs in reverse order of names: after 90-mount, before 10-cleanup."""
 NODE = "%n"
 """In the root that the script judges: the node's name."""
+NOTE = "# A script that leaves reasons: "
+"""Begins the lines of the service that say where install put the script, for remove."""
 
 SERVICE = "tuner-slurm-reason.service"
 PATH_UNIT = "tuner-slurm-reason.path"
@@ -110,14 +115,23 @@ def script(python: str, root: str) -> str:
     )
 
 
-def files(python: str) -> dict[str, str]:
-    """The units: PathChanged sees the rename that puts a reason in place; Restart is for a slurmctld that is down.
+def noted(service: str) -> list[str]:
+    """The scripts that the text of the service names, by absolute paths."""
+    found = [line.removeprefix(NOTE) for line in service.splitlines() if line.startswith(NOTE)]
+    return [path for path in found if path.startswith("/") and posixpath.basename(path) == NAME]
+
+
+def files(python: str, scripts: Iterable[str] = ()) -> dict[str, str]:
+    """The units, and in the service where `scripts` are, for remove.
+
+    PathChanged sees the rename that puts a reason in place; Restart is for a slurmctld that is down.
 
     More starts are allowed than come about until the reason is too old: a path unit whose service meets its limit fails
     too (systemd.path(5)), and would tell no reason any more.
     """
+    notes = "".join(f"{NOTE}{path}\n" for path in sorted(set(scripts)))
     service = f"""{header("tells Slurm why tuner drained this node")}
-[Unit]
+{notes}[Unit]
 Description=The reason of a drain by tuner, in the words of Slurm
 StartLimitIntervalSec=1800
 StartLimitBurst=40
