@@ -349,11 +349,16 @@ def rolled_back(module, result):
     if not live or (params["to"] is not None and params["to"] == max(live)):
         result["msg"] = "nothing to roll back"
         return
-    result["changed"] = True
     if module.check_mode:
+        if params["to"] is not None and params["to"] not in (0, *live):
+            numbers = ", ".join(map(str, [0, *live]))
+            raise Failed(f"--to {params['to']}: no live generation of that number; hint: live: {numbers}", exit=64)
+        result["changed"] = True
         return
     to = ["--to", str(params["to"])] if params["to"] is not None else []
     document = call(module, result, "rollback", *to, *(["--force"] if params["force"] else []))
+    stuck = document["not_restored"] or any(o["result"] in STUCK for o in document["outcomes"])
+    result["changed"] = not stuck  # else only where a value was given back
     for outcome in document["outcomes"]:
         note(result, outcome, outcome["result"])
     result["differences"] = [of_outcome(o) for o in document["outcomes"] if o["result"] not in ("done", "unchanged")]
@@ -362,6 +367,8 @@ def rolled_back(module, result):
         module.warn(f"left as others made it since: {', '.join(o['knob'] + ' ' + o['target'] for o in left)}")
 
 
+STUCK = ("held", "short", "refused")
+"""What leaves a generation live, to be rolled back again."""
 LIVE = ("applied", "kept", "interrupted", "not restored", "running")
 STATES = {"planned": planned, "applied": applied, "verified": verified, "rolled_back": rolled_back}
 
@@ -502,11 +509,10 @@ def other_files(params):
             raise Failed(f"files: {name} is to be the text of a file, not YAML: begin it with a bar (|)", exit=64)
     if params["site"] is not None:
         texts[SITE] = HEADER + "".join(yaml_lines(params["site"], 0))
-    found, root = {}, os.path.realpath(params["root"] or "/")
+    found = {}
     for name, text in texts.items():
         path = f"{params['root'] or ''}{ETC}/{name}"
-        if os.path.commonpath([root, os.path.realpath(path)]) != root:
-            raise Failed(f"{path} leads out of {root}: it has a link in it", exit=64)
+        inside(path, path)
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
                 present = file.read()
@@ -556,49 +562,92 @@ def standing_in(files):
     with tempfile.TemporaryDirectory(prefix="tuner-plan-", dir="/run" if os.geteuid() == 0 else None) as folder:
         words = []
         for number, (path, (_, text)) in enumerate(files.items()):
-            place = f"{folder}/{number}.yaml"
-            write(place, text)
-            words += ["--as-if", f"{path[path.rindex(ETC) :]}={place}"]
+            place = f"{number}.yaml"
+            with opened(folder) as handle:
+                write(handle, place, text)
+            words += ["--as-if", f"{path[path.rindex(ETC) :]}={folder}/{place}"]
         yield words
+
+
+def inside(path, place):
+    """(the root, the names below it) of a place without links; Failed where one of its links leads out of the root.
+
+    `path` is one of `other_files`; the place is it, or a folder above it.
+    """
+    root = os.path.realpath(path[: path.rindex(ETC)] or "/")
+    real = os.path.realpath(place)
+    if os.path.commonpath([root, real]) != root:
+        raise Failed(f"{path} leads out of {root}: it has a link in it", exit=64)
+    return root, [name for name in os.path.relpath(real, root).split("/") if name != "."]
+
+
+@contextlib.contextmanager
+def opened(folder, names=(), make=False):
+    """A handle of the folder below `folder` that the names lead to, none of them a link, whoever put one there since.
+
+    With `make` those that are not there are made. An OSError, that of the body too, names a whole path.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            former, new = handle, False
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=former)
+                    new = True
+            handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=former)
+            os.close(former)
+            folder = os.path.join(folder, name)
+            if new:
+                os.chmod(handle, 0o755)  # whatever the umask
+        yield handle
+    except OSError as error:
+        if isinstance(error.filename, str):
+            error.filename = os.path.join(folder, error.filename)
+        raise
+    finally:
+        os.close(handle)
 
 
 def put(files):
     """Makes the files so, each in one step; a text of None removes it."""
     for path, (_, text) in files.items():
+        folder, name = os.path.split(path)
         if text is None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            tidy(os.path.dirname(path))
+            with contextlib.suppress(FileNotFoundError), opened(*inside(path, folder)) as handle:
+                os.unlink(name, dir_fd=handle)
+            tidy(path)
             continue
-        top = path.rindex(ETC) + len(ETC)
-        for end in [top, *(place for place in range(top + 1, len(path)) if path[place] == "/")]:
-            if not os.path.isdir(path[:end]):
-                os.mkdir(path[:end], 0o755)
-                os.chmod(path[:end], 0o755)  # whatever the umask
-        write(f"{path}.ansible", text)
-        os.replace(f"{path}.ansible", path)
+        root, names = inside(path, folder)
+        with opened(root, names, make=True) as handle:
+            write(handle, f"{name}.ansible", text)
+            os.replace(f"{name}.ansible", name, src_dir_fd=handle, dst_dir_fd=handle)
 
 
-def tidy(folder):
+def tidy(path):
     """Removes folders that a file taken back leaves empty."""
-    top = folder.rindex(ETC) + len(ETC)
+    folder, top = os.path.dirname(path), path.rindex(ETC) + len(ETC)
     while len(folder) >= top:
+        above, name = os.path.split(folder)
         try:
-            os.rmdir(folder)
+            with opened(*inside(path, above)) as handle:
+                os.rmdir(name, dir_fd=handle)
         except OSError as error:
             if error.errno != errno.ENOENT:
                 return
-        folder = os.path.dirname(folder)
+        folder = above
 
 
-def write(path, text):
-    """One file, 0644, on the disk."""
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    with open(opened, "w", encoding="utf-8", errors="surrogateescape") as file:
+def write(folder, name, text):
+    """One new file in an open folder, 0644, on the disk; what lay there under its name goes, and is not written to."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=folder), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
         file.flush()
+        os.chmod(file.fileno(), 0o644)  # whatever the umask
         os.fsync(file.fileno())
-    os.chmod(path, 0o644)
 
 
 def note_files(result, files):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import importlib.util
 import json
 import os
@@ -18,7 +19,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import unavailable, write_profile
+from tests.conftest import tree, unavailable, write_profile
 from tests.test_packaging import REPO
 
 pytest.importorskip("ansible")
@@ -177,6 +178,33 @@ def test_rolled_back_by_number_and_in_check_mode(module: Module, root: Path) -> 
     assert not module(state="rolled_back", to=0)["changed"]
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_a_rollback_that_does_nothing_changes_nothing(module: Module, root: Path, check: bool) -> None:
+    """No such generation: bad input, in check mode too."""
+    module(profile="linux-gpu")
+    answer = module(state="rolled_back", to=7, check=check)
+    assert (answer["failed"], answer["exit"], answer["changed"], answer["changes"]) == (True, 64, False, [])
+    assert "--to 7: no live generation of that number; hint: live: 0, 1" in answer["msg"]
+    assert (root / "proc/sys/vm/swappiness").read_text() == "1\n"
+
+
+def test_a_rollback_that_another_run_keeps_out_changes_nothing(module: Module, root: Path) -> None:
+    module(profile="linux-gpu")
+    with open(root / "run/tuner/lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = module(state="rolled_back")
+    assert (answer["failed"], answer["exit"], answer["changed"]) == (True, 30, False)
+    assert module(state="rolled_back")["changed"]
+
+
+def test_a_rollback_without_writes_of_its_own_is_a_change(module: Module, tmp_path: Path) -> None:
+    """A generation of settings that held already: no value moves, and another generation is the applied one."""
+    profile = write_profile(tmp_path / "p.yaml", "thp: {enabled: {one_of: [always, madvise, never]}}")
+    module(profile=str(profile))
+    answer = module(state="rolled_back")
+    assert (answer["changed"], answer["changes"]) == (True, [])
+
+
 def test_what_somebody_else_changed_fails_the_rollback(module: Module, root: Path) -> None:
     module(profile="linux-gpu")
     (root / "proc/sys/vm/swappiness").write_text("30\n")
@@ -236,6 +264,76 @@ def test_a_link_out_of_the_tree_is_not_followed(module: Module, root: Path, tmp_
     assert (said["failed"], said["exit"]) == (True, 64)
     assert "leads out of" in said["msg"]
     assert list(outside.iterdir()) == []
+
+
+NEW = {"profiles/ours.yaml": "name: ours\nsummary: x\nsettings: {sysctl: {vm.swappiness: 4}}\n"}
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link", "dangling", "pipe"])
+@pytest.mark.parametrize("name", ["site.yaml", "profiles/ours.yaml"])
+def test_what_lies_under_the_temporary_name_is_not_written_to(
+    module: Module, root: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    """The author of an image knows that name; a file that a stopped run left there is in nobody's way."""
+    outside, stale = tmp_path / "outside", root / f"etc/tuner/{name}.ansible"
+    stale.parent.mkdir(parents=True)
+    outside.write_text("precious\n", encoding="ascii")
+    match kind:
+        case "link":
+            stale.symlink_to(outside)
+        case "hard link":
+            stale.hardlink_to(outside)
+        case "dangling":
+            stale.symlink_to(tmp_path / "new")
+        case _:
+            os.mkfifo(stale)
+    answer = module(profile="ours", files=NEW, site={"boots_from": "disk"})
+    assert not answer.get("failed"), answer
+    assert (outside.read_text(encoding="ascii"), outside.stat().st_mode & 0o777) == ("precious\n", 0o644)
+    assert not (tmp_path / "new").exists()
+    assert not list((root / "etc/tuner").rglob("*.ansible"))
+    assert (root / f"etc/tuner/{name}").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("link", ["etc", "etc/tuner", "etc/tuner/profiles"])
+@pytest.mark.parametrize("text", ["new\n", None])
+def test_folders_that_become_links_are_not_followed(
+    root: Path, tmp_path: Path, link: str, text: str | None, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first look at them, and, late, between the last look and the write."""
+    code, outside = loaded_tuner(), tmp_path / "outside"
+    path, real = f"{root}/etc/tuner/profiles/ours.yaml", code.inside
+    (root / "etc/tuner/profiles").mkdir(parents=True)
+    for folder in ("", "profiles", "tuner/profiles"):
+        (outside / folder).mkdir(parents=True, exist_ok=True)
+        (outside / folder / "ours.yaml").write_text("precious\n", encoding="ascii")
+    before = tree(outside)
+
+    def swap() -> None:
+        if not (root / link).is_symlink():
+            (root / link).rename(tmp_path / "former")
+            (root / link).symlink_to(outside)
+
+    def inside(*words: str) -> object:
+        found = real(*words)
+        swap()
+        return found
+
+    monkeypatch.setattr(code, "inside", inside if late else real)
+    if not late:
+        swap()
+    with pytest.raises((OSError, code.Failed), match=r"Not a directory|leads out of"):
+        code.put({path: ("old\n", text)})
+    assert tree(outside) == before
+
+
+def test_a_link_inside_the_tree_is_followed(module: Module, root: Path) -> None:
+    """/etc/tuner on a disk of its own: the folder that it leads to takes the files."""
+    (root / "srv/own").mkdir(parents=True)
+    (root / "etc/tuner").symlink_to("../srv/own")
+    assert not module(profile="ours", files=NEW).get("failed")
+    assert (root / "srv/own/profiles/ours.yaml").read_text() == NEW["profiles/ours.yaml"]
 
 
 def test_files_are_texts(module: Module, root: Path) -> None:

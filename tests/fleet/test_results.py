@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import json
 import re
@@ -189,6 +190,47 @@ def test_hosts_behind_a_dead_switch_are_one_line() -> None:
     assert (len(group.names), group.difference) == (200, ("port 22: No route to host",))
 
 
+SAID = "Failed to connect to the host via ssh: "
+NAMING = [
+    ("runner_on_unreachable", SAID + "ssh: Could not resolve hostname {}: Name or service not known",
+     "Could not resolve hostname HOST: Name or service not known"),
+    ("runner_on_unreachable", SAID + "Connection closed by {at} port 22", "Connection closed by HOST port 22"),
+    ("runner_on_unreachable", SAID + "root@{at}: Permission denied (publickey,password).",
+     "root@HOST: Permission denied (publickey,password)"),
+    ("runner_on_failed", "/etc/tuner/host.d/{}.yaml:3: no key 'setings'; hint: settings",
+     "/etc/tuner/host.d/HOST.yaml:3: no key 'setings'; hint: settings"),
+    ("runner_on_failed", 'Data could not be sent to remote host "{}"', 'Data could not be sent to remote host "HOST"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "line"), NAMING, ids=["name", "closed", "denied", "file", "data"])
+@pytest.mark.parametrize("upper", [False, True])
+def test_hosts_that_say_the_same_of_themselves_are_one_group(kind: str, text: str, line: str, upper: bool) -> None:
+    """A name service that is down: one block; a host alone keeps its words. OpenSSH writes names in lower case."""
+    names = [f"{'N' if upper else 'n'}{number}" for number in (1, 2, 11)]
+    at = {name: f"192.0.2.{name[1:]}" for name in names}
+    said = [event(kind, name, exit=64, msg=text.format(name.lower(), at=at[name])) for name in names]
+    found = [dataclasses.replace(node, address=at[node.name]) for node in nodes(*said)]
+    (group,) = results.groups(found)
+    assert (group.names, group.difference) == (tuple(sorted(names)), (line,))
+    (alone,) = results.groups(found[:1])
+    assert alone.difference == (found[0].message,)
+    document = results.document("verify", found, ["i"], "")
+    assert [host["message"] for host in document["hosts"].values()] == [node.message for node in found]
+
+
+def test_only_its_own_name_is_taken_out() -> None:
+    """n1 is not in n12 nor in n1-ib, an address not in a longer one; another host that is named stays, values too."""
+    text = "n12 n1-ib xn1 192.0.2.10 n1.cluster: no route to jump"
+    (node,) = nodes(event("runner_on_unreachable", "n1", msg=text))
+    assert dataclasses.replace(node, address="192.0.2.1").alike() == (text.replace("n1.", "HOST."),)
+    differs = {**DRIFT, "running": "n1", "want": "n2"}
+    (node,) = nodes(event("runner_on_failed", "n1", exit=10, differences=[differs]))
+    assert node.alike() == node.lines() == ("hugepages node0/2MB n1 want n2",)
+    apart = nodes(*(event("runner_on_unreachable", n, msg=f"no route to jump{n[1]}") for n in ("n1", "n2")))
+    assert len(results.groups(apart)) == 2
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -282,6 +324,57 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ansible, "play", play)
     return ran
+
+
+def test_where_hosts_are_reached_is_asked_for_the_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuner: Call
+) -> None:
+    """ansible_host of the inventory, of groups and hosts; asked once, and only where several hosts have failed."""
+    pytest.importorskip("ansible")
+    file = tmp_path / "hosts.yml"
+    rows = "".join(f"    n{n}: {{ansible_host: 192.0.2.{n}}}\n" for n in (1, 2)) + "    n3: {ansible_host: 5}\n"
+    file.write_text(f"all:\n  hosts:\n{rows}", encoding="utf-8")
+    told, asked = 1, list[ansible.Call]()
+
+    def play(name: str, call: ansible.Call, heard: Callable[[Any], bool], stop: Stop) -> str:
+        text = "Failed to connect to the host via ssh: Connection closed by 192.0.2.{} port 22"
+        assert all(heard(event("runner_on_unreachable", f"n{n}", msg=text.format(n))) for n in range(1, told + 1))
+        assert all(heard(event("runner_on_ok", f"n{n}", exit=0)) for n in range(told + 1, 4))
+        return ""
+
+    def addresses(call: ansible.Call) -> dict[str, str]:
+        asked.append(call)
+        return real(call)
+
+    real = ansible.addresses
+    monkeypatch.setattr(ansible, "play", play)
+    monkeypatch.setattr(ansible, "addresses", addresses)
+    assert "unreachable: n1: Connection closed by 192.0.2.1 port 22" in tuner("fleet", "verify", "-i", file).out
+    assert asked == []
+    told = 2
+    done = tuner("fleet", "verify", "-i", file, "-f", "3")
+    assert "  2 hosts, unreachable: n[1-2]: Connection closed by HOST port 22" in done.out.splitlines()
+    assert len(asked) == 1
+    assert real(asked[0]) == {"n1": "192.0.2.1", "n2": "192.0.2.2"}
+
+
+def test_addresses_that_cannot_be_told_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No ansible-inventory, or one that says something else: the names alone are taken out."""
+    program = tmp_path / "ansible-inventory"
+    monkeypatch.setattr(ansible, "environment", lambda: {"PATH": str(tmp_path)})
+    assert ansible.addresses(ansible.Call(("a,",))) == {}
+    for text in ("", "[]", "{}", '{"_meta": {"hostvars": []}}', '{"_meta": {"hostvars": {"a": 5}}}'):
+        program.write_text(f"#!/bin/sh\necho '{text}'\n", encoding="utf-8")
+        program.chmod(0o755)
+        assert ansible.addresses(ansible.Call(("a,",))) == {}
+
+
+def test_playbooks_say_where_they_are(tuner: Call) -> None:
+    """A line for people, one document under --json."""
+    document = tuner("fleet", "playbooks", "--json").document
+    check_schema(document)
+    assert document == {"schema": "tuner.playbooks/1", "path": str(folder("playbooks"))}
+    assert tuner("fleet", "playbooks").out == f"{folder('playbooks')}\n"
 
 
 def inventory(count: int) -> str:

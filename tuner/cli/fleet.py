@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from tuner.cli.common import Answer
@@ -39,6 +40,9 @@ def fleet(args: argparse.Namespace) -> Answer:
     if not found.nodes and not stop.name:
         raise ansible.failed(said or "ended without a word of any host")
     nodes = found.all(f"stopped by {stop.name}" if stop.name else said)
+    if results.telling(nodes):
+        where = ansible.addresses(call)
+        nodes = [replace(node, address=where.get(node.name, "")) for node in nodes]
     document = results.document(args.under, nodes, args.inventories, stop.name)
     return results.exit_of(nodes), document, results.lines(args.under, nodes, stop.name)
 
@@ -50,7 +54,7 @@ def _short(names: list[str]) -> str:
 
 def _options(args: argparse.Namespace) -> tuple[str, ...]:
     """Files with passwords are named, never read: Ansible reads them."""
-    given = {"--vault-password-file": args.vault, "--become-password-file": args.become}
+    given = {ansible.VAULT: args.vault, "--become-password-file": args.become}
     for option, file in given.items():
         if file and not os.path.exists(file):
             raise bad_input(f"{option} {file}", "no such file", "Ansible reads the password from it")
@@ -121,4 +125,5 @@ def fleet_bundle(args: argparse.Namespace) -> Answer:
 
 def fleet_playbooks(_: argparse.Namespace) -> Answer:
     """Where the playbooks and the modules are."""
-    return Exit.OK, {}, [str(folder("playbooks"))]
+    path = str(folder("playbooks"))
+    return Exit.OK, {"schema": "tuner.playbooks/1", "path": path}, [path]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +15,7 @@ from tuner import detect as detecting
 from tuner import documents, render
 from tuner.cli.common import Answer, open_root
 from tuner.errors import Exit, TunerError
-from tuner.hardware import Inventory, Nic, Topology
+from tuner.hardware import Gpu, Inventory, Nic, Topology
 from tuner.host import Host, Unrecorded
 from tuner.pci_names import name_of
 from tuner.profile import load_profile
@@ -34,13 +35,13 @@ def detect(args: argparse.Namespace) -> Answer:
     """GPUs, NICs, rails, NUMA nodes, the PCI tree above them, and which profile is for this host."""
     host = open_root(args.root)
     found = detecting.inventory(host)
-    profiles = [_fit(host, name) for name in known(host)]
+    profiles = [_fit(host, name, found.gpus) for name in known(host)]
     code = Exit.OK if found.listed or host.kind == "image" else Exit.UNKNOWN
     return code, _document(host, found, profiles), _lines(host, found, profiles)
 
 
-def _fit(host: Host, name: str) -> dict[str, Any]:
-    """`fits` is null where it could not be judged."""
+def _fit(host: Host, name: str, gpus: Sequence[Gpu]) -> dict[str, Any]:
+    """`fits` is null where it could not be judged. A GPU off the bus still is of a fitting profile, which is said."""
     try:
         match = load_profile(host, name).match
         if host.kind == "image" and match != Match():
@@ -52,6 +53,7 @@ def _fit(host: Host, name: str) -> dict[str, Any]:
     except (OSError, Unrecorded) as error:
         return {"name": name, "fits": None, "why": [f"cannot tell: {error}"]}
     why = [f"expected {expected}, found {seen}" for expected, seen in wrong]
+    why += [f"{gpu.pci} is off the bus" for gpu in gpus if gpu.off_the_bus and gpu.id in match.gpu_ids]
     return {"name": name, "fits": not wrong, "why": why}
 
 
@@ -107,16 +109,21 @@ def _lines(host: Host, found: Inventory, profiles: list[dict[str, Any]]) -> list
 
 
 def _summary(found: Inventory) -> str:
-    """`8 x MI300X, 8 x ConnectX-7, 2 x ConnectX-6 Dx`."""
+    """`8 x H800 SXM5, 1 off the bus, 8 x ConnectX-7`."""
     names = [*(gpu.name for gpu in found.gpus), *(nic.name for nic in found.nics)]
-    counted = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
+    lost = Counter(gpu.name for gpu in found.gpus if gpu.off_the_bus)
+    counted = [
+        f"{names.count(name)} x {name}" + (f", {lost[name]} off the bus" if lost[name] else "")
+        for name in dict.fromkeys(names)
+    ]
     return ", ".join(counted) if found.gpus else ", ".join(["no GPU", *counted])
 
 
 def _gpu_rows(found: Inventory) -> list[render.Row]:
     rows: list[render.Row] = [("", "PCI address", "name", "NUMA", "driver", "unique id", "PCIe", "device nodes", "")]
     for number, gpu in enumerate(found.gpus):
-        notes = ["virtual function"] if gpu.vf else []
+        notes = ["off the bus"] if gpu.off_the_bus else []
+        notes += ["virtual function"] if gpu.vf else []
         notes += [gpu.partition] if gpu.partition else []
         pcie = f"{_text(gpu.pcie.speed)} GT/s x{_text(gpu.pcie.width)}"
         cells = (gpu.pci, gpu.name, _text(gpu.numa), _text(gpu.driver), _text(gpu.serial), pcie)
@@ -192,7 +199,10 @@ def _text(value: object) -> str:
 
 def _tree(found: Inventory) -> Iterator[str]:
     """The PCI roots with the bridges, GPUs and NICs below them; bridges one below the other share a line."""
-    names = {gpu.pci: f"GPU {number} {gpu.name}" for number, gpu in enumerate(found.gpus)}
+    names = {
+        gpu.pci: f"GPU {number} {gpu.name}{' off the bus' if gpu.off_the_bus else ''}"
+        for number, gpu in enumerate(found.gpus)
+    }
     names |= {nic.pci: _nic_name(nic) for nic in found.nics}
     names |= {display.address: f"{name_of(display.id)} (no GPU)" for display in found.displays}
     numa = {**{gpu.pci: gpu.numa for gpu in found.gpus}, **{nic.pci: nic.numa for nic in found.nics}}

@@ -7,6 +7,7 @@ ansible-runner switches the check of host keys off unless the environment has AN
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import shlex
 import shutil
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.errors import Exit, Problem, TunerError, bad_input
@@ -24,6 +25,7 @@ from tuner.shipped import folder
 
 HINT = "pip install 'gpu-node-tuner[fleet]' on the machine that reaches the nodes"
 CHECKING = "ANSIBLE_HOST_KEY_CHECKING"
+VAULT = "--vault-password-file"
 LISTING = 120
 """Seconds that an inventory may take; some ask a cloud."""
 
@@ -97,6 +99,24 @@ def hosts(call: Call) -> list[str]:
         why = said[0].removeprefix("[WARNING]: ").removeprefix("[ERROR]: ") if said else "no host matches"
         raise bad_input("-i and -l", f"give no host: {why}", "ansible-inventory -i INVENTORY --graph shows it")
     return found
+
+
+def addresses(call: Call) -> dict[str, str]:
+    """Where Ansible reaches hosts that have an ansible_host of their own, by name; what cannot be told is left out."""
+    program = shutil.which("ansible-inventory", path=environment()["PATH"])
+    if program is None:
+        return {}
+    pairs = zip(call.options[::2], call.options[1::2], strict=True)
+    plain = replace(call, forks=0, options=tuple(w for pair in pairs if pair[0] == VAULT for w in pair))
+    words = [program, "--list", *plain.words()]
+    try:
+        done = subprocess.run(  # noqa: S603  (Ansible's own program, a list of words)
+            words, capture_output=True, timeout=LISTING, check=False, env=environment(), stdin=subprocess.DEVNULL
+        )
+        found = json.loads(done.stdout)["_meta"]["hostvars"].items()
+        return {name: where for name, own in found if isinstance(where := own.get("ansible_host"), str)}
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
 
 
 def play(name: str, call: Call, heard: Callable[[Event], bool], stop: Stop) -> str:

@@ -36,6 +36,8 @@ ARGUMENTS = (
 PREFIX = re.compile(r"((Task failed|Action failed|Module failed|Failed to connect to the host via ssh|ssh): )*")
 ADDRESS = re.compile(r"connect to host \S+ port ")
 """What differs from host to host where one switch is down."""
+SELF = "HOST"
+"""In words that several hosts said alike, each of itself: its own name, or where Ansible reaches it."""
 
 WORDS_OF = ("state", "knob", "target", "running", "want", "why")
 SUDO = ("Missing sudo password", "Incorrect sudo password", "Incorrect password", "a password is required")
@@ -54,6 +56,8 @@ class Node:
     generation: int | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     differences: tuple[Mapping[str, str], ...] = ()
+    address: str = ""
+    """Where Ansible reaches it (ansible_host); empty where that is its name, or nobody asked."""
 
     @property
     def code(self) -> Exit:
@@ -62,8 +66,22 @@ class Node:
 
     def lines(self) -> tuple[str, ...]:
         """What tells this host from one that is as wanted, a line each, the same on hosts that differ alike."""
-        found = tuple(map(_line, self.differences))
-        return found or ((self.message,) if self.message and self.code != Exit.OK else ())
+        return tuple(map(_line, self.differences)) or self._said()
+
+    def alike(self) -> tuple[str, ...]:
+        """The same without what names this host alone: ssh, Ansible and our errors name the host that they are about.
+
+        Values that differ stay as they are: a host name may be one of them.
+        """
+        return tuple(map(_line, self.differences)) or tuple(map(self._of_any, self._said()))
+
+    def _said(self) -> tuple[str, ...]:
+        return (self.message,) if self.message and self.code != Exit.OK else ()
+
+    def _of_any(self, text: str) -> str:
+        """OpenSSH writes names in lower case; n1 is neither in n12 nor in n1-ib, 192.0.2.1 not in 192.0.2.10."""
+        own = sorted(filter(None, (self.name, self.address)), key=len, reverse=True)
+        return re.sub(rf"(?<![\w-])({'|'.join(map(re.escape, own))})(?![\w-])", SELF, text, flags=re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -173,19 +191,30 @@ def failure(res: Mapping[str, Any]) -> str:
 
 
 def groups(nodes: Iterable[Node]) -> list[Group]:
-    """Hosts by what they differ in: the largest group of those as wanted first, then the larger ones first."""
+    """Hosts by what they differ in: the largest group of those as wanted first, then the larger ones first.
+
+    A host that is alone in its group keeps its own words.
+    """
     nodes = list(nodes)
     several = len({node.settings_id for node in nodes if _fine(node)}) > 1
-    found: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    found: dict[tuple[str, tuple[str, ...], str], list[Node]] = {}
     for node in nodes:
         settings = node.settings_id[:SHOWN] if several and _fine(node) else ""
-        found.setdefault((node.state, node.lines(), settings), []).append(node.name)
-    rows = [Group(state, tuple(names), lines, settings) for (state, lines, settings), names in found.items()]
+        found.setdefault((node.state, node.alike(), settings), []).append(node)
+    rows = [
+        Group(state, tuple(n.name for n in group), lines if len(group) > 1 else group[0].lines(), settings)
+        for (state, lines, settings), group in found.items()
+    ]
     return sorted(rows, key=lambda g: (g.state != "ok" or bool(g.difference), -len(g.names), g.names))
 
 
 def _fine(node: Node) -> bool:
     return node.state == "ok" and not node.lines()
+
+
+def telling(nodes: Iterable[Node]) -> bool:
+    """Whether several hosts have said something in words of their own, which may name where each is reached."""
+    return sum(not node.differences and bool(node.lines()) for node in nodes) > 1
 
 
 def exit_of(nodes: Iterable[Node]) -> Exit:
