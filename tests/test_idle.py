@@ -85,6 +85,7 @@ def test_devices_that_nobody_has_open_leave_the_node_idle(root: Path) -> None:
         "/system.slice/nvidia-fabricmanager.service",
         "/system.slice/nvidia-dcgm.service",
         "/system.slice/prometheus-node-exporter.service",
+        "/system.slice/rdc.service",
         "/system.slice/dcgm-exporter.service/payload",
     ],
 )
@@ -127,7 +128,11 @@ def test_a_job_may_call_itself_anything(root: Path, group: str) -> None:
     assert "nv-hostengine 4321" in busy(open_host(str(root)))
 
 
-@pytest.mark.parametrize("name", ["dcgm-exporter", "nvidia_gpu_expo", "nv-hostengine"])
+CONTAINED = ["dcgm-exporter", "nvidia_gpu_expo", "nv-hostengine", "gpuagent", "nvidia-persiste", "nv-fabricmanage"]
+"""Programs that GPU operators run in containers, as the kernel shows them."""
+
+
+@pytest.mark.parametrize("name", CONTAINED)
 def test_in_a_container_the_name_has_to_do(root: Path, name: str) -> None:
     """The kernel shows the first 15 characters of a name in /proc/PID/comm."""
     node(root, "/dev/nvidia0")

@@ -25,6 +25,7 @@ UNITS = frozenset(
         "nvidia_gpu_exporter.service",
         "amd-metrics-exporter.service",
         "gpuagent.service",
+        "rdc.service",
         "gpud.service",
         "node_exporter.service",
         "prometheus-node-exporter.service",
@@ -33,7 +34,18 @@ UNITS = frozenset(
 )
 """Units of services that hold these devices while no job runs. Never slurmd.service: without cgroups jobs run in it."""
 
-NAMES = frozenset({"nv-hostengine", "dcgm-exporter", "nvidia_gpu_exporter", "amd-metrics-exporter", "node_exporter"})
+NAMES = frozenset(
+    {
+        "nv-hostengine",
+        "dcgm-exporter",
+        "nvidia_gpu_exporter",
+        "amd-metrics-exporter",
+        "gpuagent",
+        "node_exporter",
+        "nvidia-persistenced",
+        "nv-fabricmanager",
+    }
+)
 """Programs of the same kind that run in containers; the kernel shows the first 15 characters."""
 
 CONTAINERS = ("kubepods", "docker", "libpod", "containerd", "crio")

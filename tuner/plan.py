@@ -62,7 +62,8 @@ def make(
 ) -> Plan:
     """The plan that brings `host` to `settings`, and gives back what live generations changed and these do not name.
 
-    Raises TunerError for a value that this host's kernel or device would not take.
+    Raises TunerError for a value that this host's kernel or device would not take. Where a pattern names several
+    devices and some take it, the others drift: the profile is not wrong, these devices are.
     """
     gaps: Gaps = {}
     expanded = expand(host, settings, gaps)
@@ -71,23 +72,39 @@ def make(
     expanded += derive(host, expanded, keeping, known, ledger)
     ahead = outlook(host, _wants(ledger), keeping.boots_from, expanded, known)
     problems = _contradictions(expanded, ledger)
-    verdicts: list[Verdict] = []
+    verdicts: dict[int, Verdict] = {}
     changes: list[tuple[Change, int]] = []
+    refused: list[tuple[int, BadValue]] = []
     for place, setting in enumerate(expanded):
         try:
             verdict, change = _judge(known, setting, allowed, ledger, gaps)
         except BadValue as bad:
-            problems.append(Problem(setting.origin, f"{setting.knob} {setting.target}: {bad.what}", bad.hint))
+            refused.append((place, bad))
             continue
-        verdicts.append(ahead.see(verdict))
+        verdicts[place] = ahead.see(verdict)
         if change:
             changes.append((change, place))
+    taken = {(v.setting.knob, v.setting.written) for v in verdicts.values() if isinstance(v.reading, Seen)}
+    for place, why in refused:
+        setting = expanded[place]
+        if (setting.knob, setting.written) in taken:
+            verdicts[place] = ahead.see(_odd_one(host, setting, why))
+        else:
+            problems.append(Problem(setting.origin, f"{setting.knob} {setting.target}: {why.what}", why.hint))
     if problems:
         raise TunerError(problems)
     back, left = ([], []) if keep_unmentioned else give_back(host, expanded, allowed, ledger)
     changes += [(change, len(expanded) + place) for place, change in enumerate(reversed(back))]
     changes.sort(key=lambda c: order(c[0], c[1]))
-    return Plan(settings_id(list(settings)), profile, tuple(verdicts), tuple(c for c, _ in changes), tuple(left))
+    judged = tuple(verdicts[place] for place in sorted(verdicts))
+    return Plan(settings_id(list(settings)), profile, judged, tuple(c for c, _ in changes), tuple(left))
+
+
+def _odd_one(host: Host, setting: Setting, bad: BadValue) -> Verdict:
+    """The verdict on a target that does not take what is wanted of it."""
+    why = f"{bad.what}: {bad.hint}" if bad.hint else bad.what
+    knob = BY_NAME[setting.knob]
+    return Verdict(setting, read(host, knob, setting.target), "drift", why, knob.disruption(setting.target))
 
 
 def _contradictions(expanded: list[Setting], ledger: Ledger) -> list[Problem]:
@@ -277,7 +294,7 @@ def verify(host: Host, judged: Applied) -> Plan:
             if change and not BY_NAME[setting.knob].rivals:  # the guard speaks of a write, and none is meant here
                 verdict = replace(verdict, why=getattr(verdict.reading, "why", ""))
         except BadValue as bad:
-            verdict = Verdict(setting, read(host, BY_NAME[setting.knob], setting.target), "drift", bad.what)
+            verdict = _odd_one(host, setting, bad)
         was, now = judged.identities.get(setting.at, ""), BY_NAME[setting.knob].identity(host, setting.target)
         if known_value(verdict.reading) and replaced(was, now):
             verdict = replace(verdict, state="missing", why=f"other hardware: {now}; at apply {was}")

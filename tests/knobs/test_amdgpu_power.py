@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import Result, write_profile
 from tests.knobs.gpu_host import BUSY, DEVICES, GPU, HWMON, WATT, gpu, make
 from tuner.errors import BadValue, Refused
 from tuner.knobs.amdgpu_power import LACKING, AmdgpuPowerCap
@@ -124,3 +126,34 @@ def test_a_lower_limit_is_said_to_slow_jobs() -> None:
     assert "slower" in KNOB.note(750, 600, GPU)
     assert KNOB.note(600, 750, GPU) == ""
     assert KNOB.disruption(GPU) == "clocks"
+
+
+def test_one_gpu_that_takes_less_is_drift_and_the_others_are_judged(
+    copy_host: Callable[..., Path], tuner: Callable[..., Result]
+) -> None:
+    """The profile is not wrong, that device is; what no GPU takes is."""
+    root = copy_host("mi300x-cx7")
+    (place,) = (root / "sys/bus/pci/devices/0000:27:00.0").resolve().glob("hwmon/*/power1_cap_max")
+    place.write_text("700000000\n")
+    result = tuner("plan", "--profile", "mi300x", "--root", root, "--json")
+    assert result.code == 10
+    rows = {v["target"]: v for v in result.document["verdicts"] if v["knob"] == "amdgpu.power_cap"}
+    assert [target for target, row in rows.items() if row["state"] == "drift"] == ["0000:27:00.0"]
+    assert "1..700 W" in rows["0000:27:00.0"]["state_why"]
+    assert "amdgpu.power_cap" not in {change["knob"] for change in result.document["changes"]}
+    assert tuner("plan", "--profile", "mi300x", "--set", "amdgpu.power_cap:*=900", "--root", root).code == 64
+
+
+@pytest.mark.parametrize(("value", "lost"), [("auto", set()), ("{level: perf_determinism, max: 1900}", {"clock"})])
+def test_what_every_boot_brings_is_not_lost(
+    copy_host: Callable[..., Path], tuner: Callable[..., Result], tmp_path: Path, value: str, lost: set[str]
+) -> None:
+    """Without a boot unit: `auto` and the default limit come back by themselves (mi300x.rst, thermal.rst)."""
+    root = copy_host("mi300x-cx7")
+    profile = write_profile(
+        tmp_path / "p.yaml", f"amdgpu.clock: {{'*': {{value: {value}}}}}\namdgpu.power_cap: {{'*': 750}}"
+    )
+    assert tuner("apply", "--profile", profile, "--root", root, "--allow", "all").code == 0
+    rows = tuner("verify", "--root", root, "--json").document["verdicts"]
+    assert {v["knob"].removeprefix("amdgpu.") for v in rows if "lost" in (v["next_boot_why"] or "")} == lost
+    assert {v["next_boot"] for v in rows if v["knob"] == "amdgpu.power_cap"} == {750}

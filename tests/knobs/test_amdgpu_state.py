@@ -7,6 +7,7 @@ amdgpu_ucode.c, amdgpu_drv.c) and drivers/gpu/drm/amd/amdkfd/kfd_topology.c.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,9 @@ amdgpu.xnack: {"*": "on"}
         "mec": "drift", "sdma": "ok"
     }  # fmt: skip
     why = rows["partition", GPUS[0]]["state_why"]
-    assert f"amd-smi set -g {GPUS[0]} -C SPX" in why
     assert "-M NPS4" in why
     assert "whole hive" in why
+    assert "-C" not in why, "the reload brings SPX (gpu-partitioning, overview)"
     assert "amdgpu/noretry" in rows["xnack", GPUS[0]]["state_why"]
     running = rows["firmware", "mec"]["running"]
     assert (running["version"], running[GPUS[2]], running[GPUS[0]]) == ("mixed", "0x000000b1", "0x000000a6")
@@ -138,12 +139,45 @@ def test_what_is_no_partition(raw: Any) -> None:
         BY_NAME["amdgpu.partition"].parse(GPU, raw)
 
 
-def test_only_what_this_gpu_offers_can_be_wanted(tmp_path: Path) -> None:
-    host, knob = make(tmp_path, {GPU: gpu(files=WHOLE)}), BY_NAME["amdgpu.partition"]
-    assert knob.normalise(host, GPU, {"compute": "CPX", "memory": "NPS4"}) == {"compute": "CPX", "memory": "NPS4"}
-    with pytest.raises(BadValue) as bad:
-        knob.normalise(host, GPU, {"compute": "TPX"})
-    assert bad.value.hint == "it offers SPX, DPX, QPX, CPX"
+CPX4 = {
+    "current_compute_partition": "CPX", "available_compute_partition": "CPX",
+    "current_memory_partition": "NPS4", "available_memory_partition": "NPS1, NPS4",
+}  # fmt: skip
+"""In NPS4 the driver offers what goes with it (__aqua_vanjaram_is_valid_mode of Linux aqua_vanjaram.c)."""
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "steps", "offered"),
+    [
+        (CPX4, {"compute": "SPX", "memory": "NPS1"}, ["-M NPS1"], ""),
+        (CPX4, {"compute": "DPX", "memory": "NPS1"}, ["-M NPS1", "-C DPX"], ""),
+        (CPX4, {"compute": "SPX"}, ["-C SPX"], "now it offers only CPX"),
+        (WHOLE, {"compute": "CPX", "memory": "NPS4"}, ["-M NPS4", "-C CPX"], ""),
+        (WHOLE, {"compute": "CPX"}, ["-C CPX"], ""),
+        (WHOLE, {"compute": "TPX"}, ["-C TPX"], "now it offers only SPX, DPX, QPX, CPX"),
+        ({**WHOLE, "available_compute_partition": "Not supported"}, {"compute": "CPX"}, ["-C CPX"], ""),
+    ],
+)
+def test_memory_comes_first_and_decides_what_compute_may_be(
+    tmp_path: Path, held: dict[str, str], wanted: dict[str, str], steps: list[str], offered: str
+) -> None:
+    """SPX is refused while NPS4 holds (SETTING_UNAVAILABLE), and the reload for the memory mode resets compute."""
+    host, knob = make(tmp_path, {GPU: gpu(files={**WHOLE, **held})}), BY_NAME["amdgpu.partition"]
+    assert knob.normalise(host, GPU, wanted) == wanted
+    said = knob.advice(host, GPU, wanted)
+    assert re.findall(r"-[CM] \w+", said) == steps
+    assert said.endswith(offered) and (bool(offered) == ("offers" in said))
+
+
+def test_one_gpu_in_another_mode_is_drift_and_the_rest_is_judged(copy_host: Callable[..., Path], tuner: Tuner) -> None:
+    root = copy_host("mi300x-cx7")
+    place = (root / f"sys/bus/pci/devices/{GPUS[1]}").resolve()
+    for name, text in CPX4.items():
+        (place / name).write_text(f"{text}\n")
+    result = tuner("plan", "--root", root, "--profile", "mi300x", "--json")
+    assert result.code == 10
+    rows = [v for v in result.document["verdicts"] if v["knob"] == "amdgpu.partition"]
+    assert [(v["target"], v["state"]) for v in rows] == [(g, "drift" if g == GPUS[1] else "ok") for g in GPUS]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,9 @@ def test_what_is_said_of_a_short_link(build: Build) -> None:
     host = build(functions={AT_GPU: slow, "0000:16:01.0": function("8086 352a", "060400", "pcieport", **port)})
     said = KNOB.advice(host, GPU, {"generation": 4})
     assert "the device can do generation 4 x16" in said and "while idle" in said
+    amd = function("1002 74a1", "120000", "amdgpu", current_link_speed="16.0 GT/s PCIe\n")
+    said = KNOB.advice(build(functions={AT_GPU: amd}), GPU, {"generation": 5})
+    assert "slot" in said and "idle" not in said, "an MI300X has no PCIe levels"
     narrow = build(functions={AT_GPU: function(current_link_width="8\n")})
     said = KNOB.advice(narrow, GPU, {"width": 16})
     assert "slot" in said and "idle" not in said

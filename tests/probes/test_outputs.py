@@ -173,7 +173,8 @@ def failures(text: str) -> dict[str, Any]:
 
 def metric(text: str) -> dict[str, Any]:
     told = amd_smi.parse_metric(text)
-    gpu, throttle, pcie = told.gpus[0], told.gpus[0].throttle, told.gpus[0].pcie
+    gpu, pcie = told.gpus[0], told.gpus[0].pcie
+    throttle = gpu.throttle or amd_smi.Throttle(None, (), (), ())
     ppt = {True: "ACTIVE", False: "NOT ACTIVE", None: None}[dict(throttle.status).get("ppt")]
     gfx, mem = gpu.domain("gfx"), gpu.domain("mem")
     fields: dict[str, Any] = {

@@ -315,7 +315,32 @@ def test_policies_of_json_are_those_of_text() -> None:
 
 def test_not_active_does_not_contain_active() -> None:
     text = fixture("amd_smi_01").replace("PPT_VIOLATION_STATUS: NOT ACTIVE", "PPT_VIOLATION_STATUS: ACTIVE", 1)
-    assert [gpu.throttle.active for gpu in amd_smi.parse_metric(text).gpus] == [("ppt",), ()]
+    throttles = [gpu.throttle for gpu in amd_smi.parse_metric(text).gpus]
+    assert [found and found.active for found in throttles] == [("ppt",), ()]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "acc_ppt_pwr active_ppt_pwr per_ppt_pwr",
+        "ppt_pwr_accumulated ppt_pwr_violation_status ppt_pwr_violation_activity",
+    ],
+)
+@pytest.mark.parametrize("block", ["throttle", "violation"])
+def test_a_gpu_that_is_throttled_never_looks_free(block: str, form: str) -> None:
+    """Names of both releases (amdsmi docs, gpu-violations.md); a block that is not there is nothing that is known."""
+    total, now, share = form.split()
+    told = {"gpu": 0, block: {total: 5, now: "ACTIVE", share: {"value": 50, "unit": "%"}}}
+    (gpu,) = amd_smi.parse_metric(json.dumps({"gpu_data": [told]})).gpus
+    assert gpu.throttle == amd_smi.Throttle(None, (("ppt_pwr", 5),), (("ppt_pwr", True),), (("ppt_pwr", 50),))
+    (none,) = amd_smi.parse_metric(json.dumps([{"gpu": 0, "pcie": {"width": 16}}])).gpus
+    assert none.throttle is None
+
+
+def test_a_refusal_of_rocm_smi_is_no_value() -> None:
+    """It goes to stdout with exit code 0 (rocm_smi.py)."""
+    told = rocm_smi.parse_log("GPU[0]\t\t: set_perf_level, Not supported on the given system\nGPU[1]\t\t: a: b\n")
+    assert (told.unsupported, told.values) == (((0, "set_perf_level"),), ((1, "a", "b"),))
 
 
 # --- no output at all -----------------------------------------------------------------------------------------------

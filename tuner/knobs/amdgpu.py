@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host
 from tuner.knobs import rocm_smi
@@ -32,7 +33,7 @@ from tuner.knobs.amdgpu_levels import (
     taken,
 )
 from tuner.knobs.base import Raw, bounded, number, scalar
-from tuner.model import Leaf, Reading, Value
+from tuner.model import Absent, Leaf, Reading, Seen, Setting, Value
 from tuner.pci import DEVICES
 
 REFUSED = re.compile(r"high|low|profile_\w+")
@@ -118,6 +119,12 @@ class AmdgpuClock(GpuKnob):
     def writer(self, via: str) -> Callable[[Host, str, Value], None]:
         """The files, unless a profile asks for rocm-smi."""
         return rocm_smi.write if via == rocm_smi.NAME else self.write
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """A driver that is loaded starts with `auto`, whoever makes the rest so again (mi300x.rst)."""
+        ahead = super().next_boot(boots, setting)
+        stock = setting.want.choices()[0] == {"level": AUTO}
+        return Next(Seen({"level": AUTO})) if stock and isinstance(ahead.reading, Absent) else ahead
 
     def disruption(self, target: str) -> str:
         """Running jobs change their speed."""

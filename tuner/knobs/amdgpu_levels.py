@@ -162,7 +162,7 @@ def refusal(failure: Exception, goal: Fields) -> str:
     if isinstance(failure, Refused):
         return failure.why
     if getattr(failure, "errno", None) == errno.EINVAL:
-        doubt = ": no determinism in this firmware, or a virtual function" if goal["level"] == CAPPED else ""
+        doubt = ": this firmware has no determinism; apply without the cap" if goal["level"] == CAPPED else ""
         return f"the driver refuses {said(goal)} (EINVAL){doubt}"
     return str(getattr(failure, "strerror", None) or failure)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host
 from tuner.knobs.amdgpu_device import (
@@ -22,7 +23,7 @@ from tuner.knobs.amdgpu_device import (
     read_gpu,
 )
 from tuner.knobs.base import Raw, bounded, number
-from tuner.model import Reading, Value
+from tuner.model import Absent, Reading, Seen, Setting, Value, met
 from tuner.pci import DEVICES
 
 CAP, LEAST, MOST, DEFAULT = "power1_cap", "power1_cap_min", "power1_cap_max", "power1_cap_default"
@@ -83,6 +84,14 @@ class AmdgpuPowerCap(GpuKnob):
                 patient(partial(host.write, path, f"{watts * MICRO}\n"), until)
         except (OSError, ValueError, Refused) as error:
             raise Refused(f"{failure(error, f'{watts} W')} ({identity(host, target)})") from error
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """A driver that is loaded starts with the GPU's default (thermal.rst)."""
+        ahead = super().next_boot(boots, setting)
+        if not isinstance(ahead.reading, Absent):
+            return ahead
+        default = _watts(boots.host, setting.target, DEFAULT)
+        return Next(Seen(default)) if met(setting.want, default, self.key) != "drift" else ahead
 
     def disruption(self, target: str) -> str:
         """Running jobs change their speed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -94,24 +94,18 @@ class AmdgpuPartition(_State):
             raise BadValue("no field", "compute, memory or both")
         return found
 
-    def normalise(self, host: Host, target: str, value: Value) -> Value:
-        """What this GPU offers."""
-        for name, word in value.items() if isinstance(value, Mapping) else ():
-            with contextlib.suppress(FileNotFoundError, Unrecorded):
-                offered = attribute(host, target, f"available_{name}_partition")
-                if offered and word not in re.split(r"[,\s]+", offered):
-                    raise BadValue(f"{word} is not offered by this GPU", f"it offers {offered}")
-        return value
-
     def advice(self, host: Host, target: str, value: Value) -> str:
-        """How an operator changes it, by what differs."""
+        """How an operator changes it, by what differs: memory first, which decides what compute may be."""
         wanted: Mapping[str, object] = value if isinstance(value, Mapping) else {}
-        said = []
         with contextlib.suppress(OSError, ValueError):
-            for name, word in wanted.items():
-                if attribute(host, target, FILES[name]) != word:
-                    said.append(HOW[name].format(word=word, target=target))
-        return "; ".join(said)
+            held = {name: attribute(host, target, file) for name, file in FILES.items()}
+            wrong = [name for name in ("memory", "compute") if name in wanted and wanted[name] != held[name]]
+            ways = {"compute": AFTERWARDS if "memory" in wrong else COMPUTE_HOW, "memory": MEMORY_HOW}
+            said = [ways[name].format(word=wanted[name], target=target) for name in wrong]
+            if wrong == ["memory", "compute"] and wanted["compute"] == "SPX":
+                said.pop()  # what it comes back with anyway
+            return "; ".join([*said, *_refusals(host, target, wanted, wrong)])
+        return ""
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """Compute is SPX; of the memory mode over a cold boot nothing is published."""
@@ -128,10 +122,21 @@ class AmdgpuPartition(_State):
         )
 
 
-HOW = {
-    "compute": "with no process on the GPU: amd-smi set -g {target} -C {word}; SPX again after a reboot",
-    "memory": "with no process on a GPU: amd-smi set -g {target} -M {word}, then load amdgpu again for the whole hive",
-}
+COMPUTE_HOW = "with no process on the GPU: amd-smi set -g {target} -C {word}"
+MEMORY_HOW = (
+    "with no process on any GPU: amd-smi set -g {target} -M {word}, then load amdgpu again for the whole hive, which "
+    "resets the compute partition too"
+)
+AFTERWARDS = "after that: amd-smi set -g {target} -C {word}"
+
+
+def _refusals(host: Host, target: str, wanted: Mapping[str, object], wrong: list[str]) -> Iterator[str]:
+    """What of it this GPU does not offer now; which compute partitions it offers depends on its memory mode."""
+    for name in wrong[:1]:
+        with contextlib.suppress(FileNotFoundError, Unrecorded):
+            offered = set(re.split(r"[,\s]+", attribute(host, target, f"available_{name}_partition"))) & {*MODES[name]}
+            if offered and wanted[name] not in offered:
+                yield f"now it offers only {', '.join(sorted(offered, key=MODES[name].index))}"
 
 
 def _vram(host: Host, target: str) -> Value:

@@ -32,8 +32,8 @@ class PcieLink(Knob):
     """The PCIe link of a GPU or NIC as it was trained, {generation, width}: judged only, best with at_least.
 
     Targets are `gpu/ADDRESS` and `nic/ADDRESS`, so that a pattern can mean the ones without the others: management and
-    front-end NICs have links of all kinds. A GPU may lower the generation while it is idle; a link that is too narrow,
-    or slow under load, is a fault of slot, riser or board.
+    front-end NICs have links of all kinds. A GPU of NVIDIA may lower the generation while it is idle; a link that is
+    too narrow, or slow under load, is a fault of slot, riser or board.
     """
 
     name = "pcie.link"
@@ -98,7 +98,7 @@ class PcieLink(Knob):
         able = {"the device": _ability(host, target, "max"), "the port above it": _above(host, target)}
         words = [f"{who} can do {_said(found)}" for who, found in able.items() if found]
         slow = "generation" in now and any(f and f["generation"] != now["generation"] for f in able.values())
-        idle = "; a GPU lowers it while idle: look again under load" if slow else ""
+        idle = "; a GPU of NVIDIA lowers it while idle: look again under load" if slow and _lowers(host, target) else ""
         return f"{', '.join([*words, 'check slot, riser and BIOS'])}{idle}"
 
     def about(self, target: str) -> str:
@@ -150,6 +150,14 @@ def _above(host: Host, target: str) -> Record:
         above = posixpath.basename(posixpath.dirname(host.link(f"{DEVICES}/{target}")))
         return _ability(host, above, "max")
     return {}
+
+
+def _lowers(host: Host, target: str) -> bool:
+    """Whether the driver trains the link down while the device is idle: no MI300X has PCIe levels (pp_dpm_pcie)."""
+    with contextlib.suppress(OSError, Unrecorded):
+        kind = host.text(f"{DEVICES}/{target}/class").strip()
+        return host.text(f"{DEVICES}/{target}/vendor").strip() == f"0x{VENDOR}" and int(kind, 16) >> 8 in DISPLAYS
+    return False
 
 
 def _said(link: Record | Mapping[str, Leaf]) -> str:

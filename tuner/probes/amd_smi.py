@@ -57,6 +57,9 @@ class Clock:
     deep_sleep: bool | None
 
 
+COUNTER = "accumulation_counter"
+
+
 @dataclass(frozen=True)
 class Throttle:
     """What limited the GPU: `accumulated` counts since the driver started, `active` is now, `activity` in percent."""
@@ -87,13 +90,13 @@ class Link:
 
 @dataclass(frozen=True)
 class Metric:
-    """amd-smi metric of a GPU; a part that was not asked for has no values."""
+    """amd-smi metric of a GPU; a part that was not asked for has no values, and throttle is None."""
 
     gpu: int
     socket_power_w: float | None
     throttle_status: str | None
     clocks: tuple[Clock, ...]
-    throttle: Throttle
+    throttle: Throttle | None
     pcie: Link
 
     def domain(self, kind: str) -> tuple[Clock, ...]:
@@ -123,7 +126,7 @@ def _metric(gpu: int, node: Node) -> Metric:
         node.real("power", "socket_power", unit="W"),
         node.word("power", "throttle_status"),
         clocks,
-        _throttle(node.get("throttle")),
+        next((_throttle(found) for name in ("throttle", "violation") if (found := node.get(name)).below), None),
         _link(node.get("pcie")),
     )
 
@@ -138,15 +141,19 @@ def _enabled(text: str | None) -> bool | None:
 
 
 def _throttle(node: Node) -> Throttle:
-    def ending(end: str) -> list[tuple[str, str]]:
-        return [(one.key.lower().removesuffix(end), one.text) for one in node.below if one.key.lower().endswith(end)]
+    """Names begin or end with what they count: `acc_ppt_pwr` of one release is `ppt_accumulated` of another."""
+
+    def of(start: str, end: str) -> list[tuple[str, str]]:
+        keys = ((one.key.lower(), one.text) for one in node.below)
+        found = ((key, text) for key, text in keys if key != COUNTER and (key.startswith(start) or key.endswith(end)))
+        return [(key.removeprefix(start).removesuffix(end), text) for key, text in found]
 
     words = {"ACTIVE": True, "NOT ACTIVE": False}
     return Throttle(
-        node.whole("accumulation_counter"),
-        tuple((name, cells.whole(text)) for name, text in ending("_accumulated")),
-        tuple((name, words.get(text.upper())) for name, text in ending("_violation_status")),
-        tuple((name, cells.whole(text, "%")) for name, text in ending("_violation_activity")),
+        node.whole(COUNTER),
+        tuple((name, cells.whole(text)) for name, text in of("acc_", "_accumulated")),
+        tuple((name, words.get(text.upper())) for name, text in of("active_", "_violation_status")),
+        tuple((name, cells.whole(text, "%")) for name, text in of("per_", "_violation_activity")),
     )
 
 

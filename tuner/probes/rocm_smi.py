@@ -18,6 +18,8 @@ from tuner.probes.tree import Node, documents, nodes
 PHRASES = re.compile(r"SCLK OD|MCLK OD|Temp(?: \(\w+\))?|\S+")
 VALUE = re.compile(r"GPU\[([0-9]{1,4})\]\s*:\s*(.*?)\s*")
 FAILED = re.compile(r"ERROR:\s*(?:[0-9]+\s+)?GPU\[([0-9]{1,4})\]\s*:\s*(.*?)\s*")
+NOT_SUPPORTED = "NOT_SUPPORTED"
+REFUSED = re.compile(r"(.+?),\s*not supported on the given system", re.IGNORECASE)
 STATUS = re.compile(r"(RSMI_STATUS_\w+)|not supported|not found|unable", re.IGNORECASE)
 
 
@@ -228,7 +230,7 @@ class Log:
     @property
     def unsupported(self) -> tuple[tuple[int, str], ...]:
         """(GPU, what) of the queries that this device does not know."""
-        return tuple((one.gpu, one.what) for one in self.failures if "NOT_SUPPORTED" in one.status)
+        return tuple((one.gpu, one.what) for one in self.failures if NOT_SUPPORTED in one.status)
 
     def named(self, name: str) -> dict[int, str]:
         """GPU -> text of one name; of a name that a GPU has twice with two texts, nothing."""
@@ -248,8 +250,12 @@ def parse_log(text: str) -> Log:
         if failed:
             failures.append(_failure(int(failed.group(1)), failed.group(2)))
         elif value:
-            name, _, said = value.group(2).partition(": ")
-            values.append((int(value.group(1)), name.strip(" :"), said.strip()))
+            name, sign, said = value.group(2).partition(": ")
+            refused = None if sign else REFUSED.fullmatch(name)
+            if refused:
+                failures.append(Failure(int(value.group(1)), refused.group(1), NOT_SUPPORTED))
+            else:
+                values.append((int(value.group(1)), name.strip(" :"), said.strip()))
     if not values and not failures:
         raise cells.refused(rows, "values")
     return Log(tuple(values), tuple(dict.fromkeys(failures)), cells.notes(rows), cut)
@@ -259,7 +265,9 @@ def _failure(gpu: int, text: str) -> Failure:
     """`od volt: RSMI_STATUS_NOT_SUPPORTED: This function ...`."""
     what, _, rest = text.partition(": ")
     found = STATUS.search(rest)
-    return Failure(gpu, what.strip(), (found.group(1) or found.group()).upper() if found else rest.strip())
+    return Failure(
+        gpu, what.strip(), (found.group(1) or found.group()).upper().replace(" ", "_") if found else rest.strip()
+    )
 
 
 def parse_addresses(text: str) -> dict[int, str]:
