@@ -112,17 +112,17 @@ def test_other_hosts_are_refused(
 
 
 def test_the_figures_are_those_of_the_product_and_not_of_its_kin() -> None:
-    """An A100 has 12 links and 400 W, an H800 8 links (400 GB/s, inferred and said so) and 700 W."""
+    """An A100 has 12 links, an H800 all it has (8 are inferred); the power limit is each board's own default."""
     wants = {}
     for name in ("a100", "h800"):
         found = settings(name)
         entries = [found[f"nvidia.{knob}"]["*"] for knob in ("nvlinks", "power_limit")] + [found["pcie.link"]["gpu/*"]]
         wants[name] = [entry.get("value", entry.get("at_least")) for entry in entries]
     assert wants == {
-        "a100": [12, 400, {"generation": 4, "width": 16}],
-        "h800": [8, 700, {"generation": 5, "width": 16}],
+        "a100": [12, "default", {"generation": 4, "width": 16}],
+        "h800": ["all", "default", {"generation": 5, "width": 16}],
     }
-    assert settings("h800")["nvidia.nvlinks"]["*"]["why"].startswith("Inferred")
+    assert "Inferred only is 8" in settings("h800")["nvidia.nvlinks"]["*"]["why"]
     for name in ("a100", "h800", "overlays/locked-clocks"):
         assert not {"nvidia.mem_clocks", "nvidia.app_clocks"} & set(settings(name))
 
@@ -176,21 +176,67 @@ def test_modes_that_somebody_changed_are_set_and_given_back(copy_host: Callable[
     assert tree(root) == before
 
 
+@pytest.mark.parametrize("watts", [550, 700])
+def test_the_power_limit_is_the_default_of_each_board(copy_host: Callable[..., Path], tuner: Tuner, watts: int) -> None:
+    """One article says that an H800 has 550 W: such a board is as wanted, and one that was lowered gets its default."""
+    root = other_board(copy_host("h800-cx7"), watts)
+    result = tuner("plan", "--profile", "h800", "--root", root, "--json")
+    assert {of_nvidia(result)["nvidia.power_limit", gpu]["state"] for gpu in H800S} == {"ok"}
+    nvml = open_host(str(root)).nvml
+    nvml.set(H800S[2], "power", 300000)
+    assert tuner("apply", "--profile", "h800", "--root", root).code == 0
+    assert {nvml.get(gpu, "power")["limit"] for gpu in H800S} == {watts * 1000}
+    assert tuner("verify", "--root", root).code == 0
+    assert tuner("rollback", "--root", root).code == 0
+    assert nvml.get(H800S[2], "power")["limit"] == 300000
+
+
+def other_board(root: Path, watts: int) -> Path:
+    """A host whose GPUs have that default and highest limit."""
+    for gpu in H800S:
+        place = root / f".tuner-host/nvml/{gpu}/power"
+        place.write_text(place.read_text().replace("700000", f"{watts}000"))
+    return root
+
+
 def test_a_power_limit_of_another_board_is_refused_with_its_bounds(
     copy_host: Callable[..., Path], tuner: Tuner
 ) -> None:
-    """700 W on a board that takes 550: nothing is written, and what belongs into site.yaml is said."""
-    root = copy_host("h800-cx7")
-    for gpu in H800S:
-        place = root / f".tuner-host/nvml/{gpu}/power"
-        place.write_text(place.read_text().replace("700000", "550000"))
+    """A site asks for 700 W on a board that takes 550: nothing is written, and what fits is said."""
+    root = other_board(copy_host("h800-cx7"), 550)
     before = tree(root)
-    result = tuner("apply", "--profile", "h800", "--root", root)
+    result = tuner("apply", "--profile", "h800", "--set", "nvidia.power_limit:*=700", "--root", root)
     assert result.code == 64
     assert "200..550 W, default 550\n" in result.err
     assert tree(root) == before
-    fits = ("--set", "nvidia.power_limit:*=550")
-    assert tuner("plan", "--profile", "h800", *fits, "--root", root).code == 10
+    fits = ("--set", "nvidia.power_limit:*=500")
+    found = of_nvidia(tuner("plan", "--profile", "h800", *fits, "--root", root, "--json"))
+    assert {found["nvidia.power_limit", gpu]["state"] for gpu in H800S} <= {"drift", "held"}
+
+
+@pytest.mark.parametrize(("profile", "name", "gpus"), HOSTS)
+def test_what_a_boot_brings_by_itself_is_not_lost(
+    masters: Callable[..., Path], tuner: Tuner, profile: str, name: str, gpus: list[str]
+) -> None:
+    """Without a boot unit: modes and limits that are the default, and persistence mode, which a daemon switches on."""
+    result = tuner("plan", "--profile", profile, *LOCK, "--root", masters(name), "--json")
+    found = of_nvidia(result)
+    brought = {"persistence": "enabled", "compute_mode": "default"}
+    for gpu in gpus:
+        assert {knob: found[f"nvidia.{knob}", gpu]["next_boot"] for knob in brought} == brought
+        assert (
+            found["nvidia.power_limit", gpu]["next_boot"]["limit"]
+            == found["nvidia.power_limit", gpu]["running"]["limit"]
+        )
+        assert found["nvidia.gpu_clocks", gpu]["next_boot_why"].startswith("lost")
+
+
+def test_no_reason_says_more_than_its_source() -> None:
+    """gcm's clock_freq looks at the clock of the moment, of idle GPUs too; and a reset that nobody sees."""
+    why = settings("overlays/locked-clocks")["nvidia.gpu_clocks"]["*"]["why"]
+    assert "of every A100 under load, so" not in why
+    assert "clock of the moment, of idle GPUs too" in why
+    assert "end persistence mode before it" in why
 
 
 def test_equal_hosts_have_equal_settings(copy_host: Callable[..., Path], tuner: Tuner) -> None:

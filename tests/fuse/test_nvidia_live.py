@@ -33,6 +33,7 @@ SETTINGS = {
     "nvidia.mem_clocks": 1593, "nvidia.gpu_clocks": {"min": 1155, "max": 1155}, "nvidia.ecc": "disabled",
     "nvidia.mig": "enabled",
 }  # fmt: skip
+CLOCKS = "nvidia.gpu_clocks"
 QUICK = ("nvidia.persistence", "nvidia.compute_mode", "nvidia.power_limit", "nvidia.mem_clocks", "nvidia.gpu_clocks")
 """Those that no reset has to follow."""
 
@@ -203,6 +204,47 @@ def test_a_reset_puts_in_force(node: Node) -> None:
     assert code in (0, 10)
     node.tuner("rollback")
     assert node.all_held() == [FREE] * 8
+
+
+@pytest.mark.parametrize("way", [("-pm", "0"), ("rollback",)], ids=["persistence off before", "rolled back after"])
+def test_a_lock_comes_back_after_a_reset(node: Node, way: tuple[str, ...]) -> None:
+    """Persistence mode is a client that a reset needs gone (NVIDIA/gpu-operator#118); apply then locks again.
+
+    A reset in persistence mode cannot be seen: there the old lock has to be rolled back first.
+    """
+    node.want("nvidia.persistence", "nvidia.gpu_clocks")
+    assert node.apply("--allow", "all")["code"] == 0
+    locked = node.held(2)
+    assert (locked["persistence"], locked["gpu_lock"]) == ("1", "1155 1155")
+    if way == ("-pm", "0"):
+        node.fake.set(2, "persistence", 0)
+    node.fake.reset(2)
+    assert node.held(2)["gpu_lock"] == "0 0"
+    if way == ("-pm", "0"):
+        code, verified = node.json("verify")
+        assert (code, rows(verified, "drift")) == (10, {(knob, GPUS[2]) for knob in ("nvidia.persistence", CLOCKS)})
+    else:
+        assert node.tuner(*way)["code"] == 0
+    done = node.apply("--allow", "all")
+    assert done["code"] == 0, done["out"]
+    assert node.all_held() == [locked] * 8
+    assert node.json("verify")[0] == 0
+    assert node.tuner("rollback", "--to", "0")["code"] == 0
+    assert node.all_held() == [FREE] * 8
+
+
+def test_the_default_limit_is_that_of_each_board(node: Node) -> None:
+    """`default` in a profile: what NVML says of the device, and undo gives back the number that was there."""
+    for gpu, (limit, usual) in {1: ("300000", 350000), 2: ("250000", 400000)}.items():
+        node.fake.set(gpu, "persistence", 1)
+        node.fake.set(gpu, "power_limit", limit)
+        node.fake.set(gpu, "power_default", usual)
+    node.want(power_limit="default")
+    assert node.apply("--allow", "all")["code"] == 0
+    assert [held["power_limit"] for held in node.all_held()] == ["400000", "350000"] + ["400000"] * 6
+    assert node.json("verify")[0] == 0
+    assert node.tuner("rollback")["code"] == 0
+    assert [held["power_limit"] for held in node.all_held()] == ["400000", "300000", "250000"] + ["400000"] * 5
 
 
 def test_the_driver_is_loaded_again(node: Node) -> None:

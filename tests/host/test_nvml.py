@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from tests.conftest import unavailable
 from tests.nvml import ADDRESSES, Fake
 from tuner.host.nvml import ERRNOS, GETS, SETS
+from tuner.host.nvml_child import FabricInfo
 from tuner.host.nvml_live import CHILD, Died, LiveNvml, read_answer
 
 REPO = Path(__file__).parents[2]
@@ -114,6 +115,9 @@ ERRORS = {
     "ERROR 777": (777, errno.EREMOTEIO),
 }
 """nvmlReturn_t by name, its number in nvml.h, and what a reader of ours is told."""
+
+OURS = {"BINDING_NOT_FOUND", "BINDING_TOO_OLD", "UNKNOWN_VALUE"}
+"""Faults that are none of NVML's."""
 
 
 @pytest.fixture
@@ -204,7 +208,8 @@ def alive(pid: int) -> bool:
 def test_tables_are_complete() -> None:
     assert set(H800) == set(GETS)
     assert {name for name, *_ in CHANGES} == set(SETS)
-    assert set(ERRNOS) <= set(ERRORS)
+    assert set(ERRNOS) - OURS <= set(ERRORS)
+    assert len({ERRNOS[name] for name in OURS} - {number for _, number in ERRORS.values()}) == len(OURS)
 
 
 def test_h800(live: LiveNvml) -> None:
@@ -373,12 +378,50 @@ def test_a_name_that_is_too_long(live: LiveNvml, fake: Fake) -> None:
     assert refused(lambda: live.get(GPU, "name")).errno == errno.EREMOTEIO
 
 
-def test_modes_that_no_header_knows(live: LiveNvml, fake: Fake) -> None:
-    for key in ("persistence", "compute", "ecc_current"):
-        fake.set(0, key, 7)
-    assert live.get(GPU, "persistence") is None
-    assert live.get(GPU, "compute_mode") is None
-    assert live.get(GPU, "ecc") == {"current": None, "pending": "enabled"}
+@pytest.mark.parametrize(
+    ("name", "key", "number", "what"),
+    [
+        ("persistence", "persistence", 7, "persistence mode"), ("compute_mode", "compute", 4, "compute mode"),
+        ("compute_mode", "compute", 1, "compute mode"), ("ecc", "ecc_current", 7, "ecc mode"),
+        ("ecc", "ecc_pending", 2, "ecc mode"), ("mig", "mig_current", 2, "mig mode"),
+        ("mig", "mig_pending", 9, "mig mode"), ("fabric", "fabric_state", 9, "fabric state"),
+        ("fabric", "fabric_state", 255, "fabric state"), ("fabric", "fabric_summary", 4, "fabric health"),
+        ("nvlinks", "link:0", 3, "link state"), ("nvlinks", "link:7", 3, "link state"),
+    ],
+)  # fmt: skip
+def test_numbers_that_no_header_knows(live: LiveNvml, fake: Fake, name: str, key: str, number: int, what: str) -> None:
+    """An answer that we cannot make sense of, and not one that there is not. Compute mode 1 was exclusive thread."""
+    live.get("", "driver")
+    fake.set(0, key, number)
+    error = refused(lambda: live.get(GPU, name))
+    assert (error.errno, error.strerror) == (errno.EBADMSG, f"NVML: unknown value {number} of {what}")
+    assert live.get(ADDRESSES[1], name) == H800[name]
+
+
+@pytest.mark.parametrize(("key", "name"), [("persistence", "persistence"), ("compute", "compute_mode")])
+def test_a_mode_that_stands_for_none(live: LiveNvml, fake: Fake, key: str, name: str) -> None:
+    """NVML_VALUE_NOT_AVAILABLE is not supported."""
+    live.get("", "driver")
+    fake.set(0, key, 2**32 - 1)
+    assert live.get(GPU, name) is None
+
+
+def test_the_health_of_a_fabric_that_is_not_complete_means_nothing(live: LiveNvml, fake: Fake) -> None:
+    fake.set(0, "fabric_state", 2)
+    fake.set(0, "fabric_summary", 9)
+    assert live.get(GPU, "fabric") == {"state": "in_progress", "status": None, "health": None}
+
+
+def test_the_structure_of_the_fabric_is_that_of_the_header() -> None:
+    """nvml.h, nvmlGpuFabricInfo_v3_t; go-nvml types_gen.go has State uint8 and three bytes of nobody behind it."""
+    import pynvml
+
+    theirs = pynvml.c_nvmlGpuFabricInfo_v3_t
+    names = ("version", "clusterUuid", "status", "cliqueId", "state", "healthMask", "healthSummary")
+    ours = [getattr(FabricInfo, name).offset for name, *_ in FabricInfo._fields_]
+    assert ours == [getattr(theirs, name).offset for name in names] == [0, 4, 20, 24, 28, 32, 36]
+    assert ctypes.sizeof(FabricInfo) == ctypes.sizeof(theirs) == 0x28
+    assert FabricInfo.state.size == 1
 
 
 def test_a_driver_before_535(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,6 +459,75 @@ def test_an_old_binding(fake: Fake) -> None:
     nvml.close()
 
 
+FOREIGN = """
+import pynvml, runpy
+new = ("Fabric", "EventReasons", "NvLink", "NVLINK", "RemappedRows", "MigMode", "LockedClocks")
+for name in [n for n in vars(pynvml) if any(part in n for part in new)]:
+    delattr(pynvml, name)
+def bare(ask):
+    return lambda *words: ask(*words).encode()
+for name in ("SystemGetDriverVersion", "DeviceGetUUID", "DeviceGetName", "DeviceGetSerial"):
+    setattr(pynvml, "nvml" + name, bare(getattr(pynvml, "nvml" + name)))
+runpy.run_path(CHILD, run_name="__main__")
+"""
+"""As nvidia-ml-py3 is (nicolargo/nvidia-ml-py3, pynvml.py): of 2017, and its names are bytes."""
+
+
+@pytest.fixture
+def foreign(fake: Fake) -> Iterator[LiveNvml]:
+    """NVML over a binding that lacks functions which the library has."""
+    nvml = LiveNvml(command=[sys.executable, "-I", "-c", f"CHILD = {CHILD!r}\n{FOREIGN}"])
+    yield nvml
+    nvml.close()
+
+
+@pytest.mark.parametrize("name", ["fabric", "nvlinks", "remapped_rows", "mig"])
+def test_what_a_foreign_binding_lacks_says_nothing_of_the_driver(foreign: LiveNvml, name: str) -> None:
+    assert refused(lambda: foreign.get(GPU, name)).errno == errno.ELIBBAD
+    for word, value in (("gpu_clocks", [1980, 1980]), ("gpu_clocks", None), ("mem_clocks", None), ("mig", "disabled")):
+        assert refused(partial(foreign.set, GPU, word, value)).errno == errno.ELIBBAD
+
+
+def test_what_a_foreign_binding_has_is_right(foreign: LiveNvml, fake: Fake) -> None:
+    fake.set(0, "reasons", 0x44)
+    for name in ("uuid", "serial", "name", "persistence", "ecc", "power", "clocks", "supported_clocks"):
+        assert foreign.get(GPU, name) == H800[name]
+    assert foreign.get("", "driver") == H800["driver"]
+    assert foreign.get(GPU, "event_reasons") == 0x44
+
+
+@pytest.mark.parametrize("name", ["fabric", "event_reasons"])
+def test_the_older_way_of_a_foreign_binding_may_be_gone_from_the_driver(fake: Fake, name: str) -> None:
+    """The driver has the newer one, so that it is not too old: nvmlDeviceGetGpuFabricInfo goes with CUDA 14."""
+    fake.fail("nvmlDeviceGetGpuFabricInfo", 13)
+    fake.fail("nvmlDeviceGetCurrentClocksThrottleReasons", 13)
+    nvml = LiveNvml(command=[sys.executable, "-I", "-c", f"CHILD = {CHILD!r}\n{OLD_BINDING}"])
+    assert refused(lambda: nvml.get(GPU, name)).errno == errno.ELIBBAD
+    nvml.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [("fabric", ["GpuFabricInfoV", "GpuFabricInfo"]), ("mig", ["MigMode"]), ("remapped_rows", ["RemappedRows"]),
+     ("event_reasons", ["CurrentClocksEventReasons", "CurrentClocksThrottleReasons"])],
+)  # fmt: skip
+def test_what_the_library_lacks_is_a_driver_that_is_too_old(
+    live: LiveNvml, fake: Fake, name: str, functions: list[str]
+) -> None:
+    """Whatever the binding has: it raises this error itself where the library has no such symbol."""
+    for function in functions:
+        fake.fail(f"nvmlDeviceGet{function}", 13)
+    assert refused(lambda: live.get(GPU, name)).errno == errno.ENOSYS
+
+
+def test_structures_that_are_all_too_old_for_a_driver(live: LiveNvml, fake: Fake) -> None:
+    """It is newer than we are, not too old."""
+    fake.set(None, "fabric_newest", 1)
+    fake.fail("nvmlDeviceGetGpuFabricInfo", 13)
+    error = refused(lambda: live.get(GPU, "fabric"))
+    assert (error.errno, error.strerror) == (errno.EREMOTEIO, "NVML: argument version mismatch")
+
+
 @pytest.mark.parametrize(("newest", "health"), [(3, "limited"), (2, None), (1, None)])
 def test_fabric_structures(live: LiveNvml, fake: Fake, newest: int, health: str | None) -> None:
     """A driver refuses structures that are newer than it; health came with the third."""
@@ -433,10 +545,9 @@ def test_fabric_structures(live: LiveNvml, fake: Fake, newest: int, health: str 
         (1, "not_started", None),
         (2, "in_progress", None),
         (3, "completed", "IN_USE"),
-        (9, None, None),
     ],
 )
-def test_fabric_states(live: LiveNvml, fake: Fake, state: int, word: str | None, status: str | None) -> None:
+def test_fabric_states(live: LiveNvml, fake: Fake, state: int, word: str, status: str | None) -> None:
     """State 2 with a stopped fabric manager: NVIDIA/DCGM#120. The status counts once the state is completed."""
     fake.set(0, "fabric_state", state)
     fake.set(0, "fabric_status", 19)
@@ -593,7 +704,24 @@ def test_a_broken_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conte
 def test_no_binding(fake: Fake) -> None:
     """Python without site-packages, and so without nvidia-ml-py."""
     nvml = LiveNvml(command=[sys.executable, "-I", "-S", CHILD])
-    assert refused(lambda: nvml.get("", "gpus")).errno == errno.ELIBACC
+    for ask in (lambda: nvml.get("", "gpus"), lambda: nvml.set(GPU, "power", 500000)):
+        error = refused(ask)
+        assert (error.errno, error.strerror) == (errno.ENOPKG, "NVML: binding not found")
+    nvml.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("raise RuntimeError('half installed')", errno.ENOPKG), ("import no_such_part", errno.ENOPKG),
+     ("def (", errno.ENOPKG), ("", errno.ELIBBAD), ("def nvmlShutdown(): ...", errno.ELIBBAD)],
+)  # fmt: skip
+def test_a_pynvml_that_is_none(fake: Fake, tmp_path: Path, text: str, number: int) -> None:
+    """What fails to be imported, whatever the reason, and a module that only has the name."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/pynvml.py").write_text(f"{text}\n")
+    code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path / 'other')!r}); "
+    nvml = LiveNvml(command=[sys.executable, "-I", "-c", code + f"runpy.run_path({CHILD!r}, run_name='__main__')"])
+    assert refused(lambda: nvml.get(GPU, "uuid")).errno == number
     nvml.close()
 
 

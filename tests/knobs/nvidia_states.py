@@ -62,7 +62,7 @@ def states(gpu: str, memory: int) -> dict[str, list[Row]]:
         "nvidia.power_limit": [
             ("lowest", told("power", 100000), limit(100), "400", limit(400)),
             ("highest", told("power", 400000), limit(400), "300.5", limit("300.5")),
-            ("no whole watt", told("power", 349999), limit("349.999"), "350", limit(350)),
+            ("no whole watt", told("power", 349999), limit("349.999"), "default", limit(400)),
         ],
         "nvidia.ecc": [
             ("on", told("ecc", ON), mode(ON, ON), OFF, mode(ON, OFF)),

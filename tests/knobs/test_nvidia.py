@@ -52,6 +52,8 @@ SETS: dict[str, tuple[Any, str]] = {
 }
 """Writable knobs, a value that an A100 takes, and the word of NVML."""
 
+INSTALL = "install nvidia-ml-py, in place of pynvml or nvidia-ml-py3, into the Python that runs tuner"
+
 OVER_GPUS = pytest.mark.parametrize("name", ASKED)
 
 
@@ -163,6 +165,9 @@ def test_a_gpu_off_the_bus_is_its_own_fault(build: Build, name: str) -> None:
         ("TIMEOUT", "ours", "in time"),
         ("LIBRARY_NOT_FOUND", "ours", f"install the libraries of driver {DRIVER}"),
         ("LIB_RM_VERSION_MISMATCH", "ours", f"({DRIVER}): load the new driver, or reboot"),
+        ("BINDING_NOT_FOUND", "ours", f"cannot be imported: {INSTALL}"),
+        ("BINDING_TOO_OLD", "ours", f"too old and lacks this: {INSTALL}"),
+        ("UNKNOWN_VALUE_9_OF_FABRIC_STATE", "ours", "NVML: unknown value 9 of fabric state"),
         ("DRIVER_NOT_LOADED", "ours", "/dev/nvidiactl"),
         ("UNKNOWN", "ours", "NVML: unknown"),
     ],

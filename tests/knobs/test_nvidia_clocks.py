@@ -26,9 +26,10 @@ from tuner.host.nvml import fault
 from tuner.host.recorded import RecordedHost
 from tuner.knobs.base import Knob
 from tuner.knobs.nvidia_clocks import RECORD, GpuClocks, MemClocks
+from tuner.knobs.nvidia_modes import Persistence
 from tuner.model import Absent, Seen, Unreadable, Want, met
 
-CORE, MEMORY = GpuClocks(), MemClocks()
+CORE, MEMORY, KEEP = GpuClocks(), MemClocks(), Persistence()
 LOCK: dict[str, Any] = {"min": 1200, "max": 1305}
 BOTH = pytest.mark.parametrize(("knob", "lock"), [(CORE, LOCK), (MEMORY, {"min": 1215, "max": 1215})])
 
@@ -465,6 +466,57 @@ def test_without_persistence_mode_the_driver_forgets(build: Build) -> None:
     assert CORE.read(host, GPU) == Seen("unlocked")
 
 
+@BOTH
+def test_a_lock_is_doubted_once_persistence_mode_was_switched(build: Build, knob: Knob, lock: dict[str, Any]) -> None:
+    """Off for a reset, and on again before the lock is looked at: the driver may have forgotten it meanwhile.
+
+    NVIDIA Driver Persistence; NVIDIA/gpu-operator#118 (persistence mode is a client that a reset needs gone).
+    """
+    for off, on in ((tell_nvml, KEEP.write), (KEEP.write, tell_nvml)):
+        host, sets = build(), Sets()
+        knob.write(host, GPU, lock)
+        KEEP.write(host, GPU, "enabled")
+        assert knob.read(host, GPU) == Seen(lock), "nothing was switched"
+        off(host, GPU, "disabled")
+        on(host, GPU, "enabled")
+        assert "persistence mode was off" in unknown(host, knob)
+        assert knob.lingers(host, GPU)
+        with sets.on(host):
+            knob.write(host, GPU, lock)
+        assert len(sets.made) == 1 and knob.read(host, GPU) == Seen(lock)
+
+
+def tell_nvml(host: RecordedHost, gpu: str, word: str) -> None:
+    """nvidia-smi -pm."""
+    host.nvml.set(gpu, "persistence", word)
+
+
+def test_a_reset_of_ours_is_not_doubted(build: Build) -> None:
+    """What is unlocked is so whether the driver forgets or not; other GPUs keep their locks."""
+    host = build(gpus={OTHER: {"uuid": "GPU-2"}}, functions={OTHER: function()})
+    CORE.write(host, GPU, "unlocked")
+    CORE.write(host, OTHER, LOCK)
+    KEEP.write(host, GPU, "disabled")
+    KEEP.write(host, GPU, "enabled")
+    assert CORE.read(host, GPU) == Seen("unlocked")
+    assert CORE.read(host, OTHER) == Seen(LOCK)
+
+
+def test_what_cannot_be_doubted_is_not_switched(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that is believed for no reason is worse than a mode that stays off."""
+    host = build()
+    CORE.write(host, GPU, LOCK)
+    tell_nvml(host, GPU, "disabled")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(host), "put", full)
+    with pytest.raises(Refused, match="No space left"):
+        KEEP.write(host, GPU, "enabled")
+    assert answers(host, "persistence") == "disabled"
+
+
 def test_persistence_mode_that_cannot_be_asked_for_hinders_nothing(build: Build) -> None:
     """Only a clear answer does."""
     host = build(persistence="error NOT_SUPPORTED")
@@ -546,6 +598,40 @@ def test_a_lock_from_plan_to_rollback(build: Build, tmp_path: Path, tuner: Calla
     assert back.code == 0, back.out
     assert CORE.read(host, GPU) == Seen("unlocked")
     assert answers(host, "clocks")["graphics"] == 1155
+
+
+RESETS = pytest.mark.parametrize("seen", [True, False], ids=["persistence off before", "rolled back after"])
+
+
+@RESETS
+def test_a_lock_after_a_reset(build: Build, tmp_path: Path, tuner: Callable[..., Result], seen: bool) -> None:
+    """A reset cannot be seen: without persistence mode apply locks again; in it, the old lock is rolled back first."""
+    host = build()
+    wants = f'nvidia.persistence: {{"*": enabled}}\nnvidia.gpu_clocks: {{"{GPU}": {{value: {{min: 1200, max: 1305}}}}}}'
+    profile = write_profile(tmp_path / "p.yaml", wants)
+    apply = ("apply", "--profile", profile, "--root", host.root, "--allow", "clocks")
+    assert tuner(*apply).code == 0
+    if seen:
+        tell_nvml(host, GPU, "disabled")
+    host.nvml.set(GPU, "gpu_clocks", None)
+    assert answers(host, "clocks")["graphics"] == 1155
+    assert tuner("verify", "--root", host.root).code == (10 if seen else 0)
+    if not seen:
+        assert tuner(*apply).code == 0
+        assert answers(host, "clocks")["graphics"] == 1155, "believed: nothing was written"
+        assert tuner("rollback", "--root", host.root).code == 0
+    assert tuner(*apply).code == 0
+    assert answers(host, "clocks")["graphics"] == 1200
+    assert answers(host, "persistence") == "enabled"
+    assert tuner("verify", "--root", host.root).code == 0
+
+
+@pytest.mark.parametrize("knob", [CORE, MEMORY])
+def test_the_way_to_a_reset_is_told(knob: Knob) -> None:
+    """To whoever asks: it ends persistence mode, and apply alone is not promised to see it."""
+    for words in ("nvidia-smi -pm 0 -i ADDRESS", "--gpu-reset -i ADDRESS", "tuner rollback, then tuner apply"):
+        assert words in knob.about(GPU)
+    assert "apply again after a reset" not in (GpuClocks.__doc__ or "")
 
 
 def test_a_clock_that_the_device_lacks_is_an_error_of_the_profile(

@@ -1,7 +1,7 @@
 """Persistence, power limit, ECC, MIG and compute mode of NVIDIA GPUs: values, writes, guards, and the next boot.
 
-NVML API Reference; limits of an A100-SXM4-40GB (100..400 W): NVIDIA/nvidia-docker#1648. MIG over reboots: NVIDIA
-Multi-Instance GPU User Guide, Deployment Considerations.
+NVML API Reference; NVIDIA Driver Persistence and nvidia-persistenced(1); limits of an A100-SXM4-40GB (100..400 W):
+NVIDIA/nvidia-docker#1648. MIG over reboots: NVIDIA Multi-Instance GPU User Guide, Deployment Considerations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tuner.errors import BadValue, Refused
 from tuner.host.recorded import RecordedHost
 from tuner.knobs import BY_NAME, number_of
 from tuner.knobs.base import Knob
-from tuner.knobs.nvidia_modes import ComputeMode, Ecc, Mig, Persistence, PowerLimit
+from tuner.knobs.nvidia_modes import HINDERED, ComputeMode, Ecc, Mig, Persistence
+from tuner.knobs.nvidia_power import PowerLimit
 from tuner.model import Absent, Seen, Setting, Unreadable, Want, aim, met
 
 POWER, ECC, MIG, COMPUTE, KEEP = PowerLimit(), Ecc(), Mig(), ComputeMode(), Persistence()
@@ -119,8 +120,9 @@ def test_the_limit_is_in_watts(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "limit"), [("400", 400), (" 400 ", 400), ("349.5", "349.5"), ("400.000", 400), ({"limit": "300"}, 300)]
-)
+    ("raw", "limit"), [("400", 400), (" 400 ", 400), ("349.5", "349.5"), ("400.000", 400), ({"limit": "300"}, 300),
+                     ("default", "default"), ({"limit": "default"}, "default")],
+)  # fmt: skip
 def test_watts_as_profiles_write_them(raw: Any, limit: Any) -> None:
     """A scalar names the limit."""
     assert POWER.parse(GPU, raw) == {"limit": limit}
@@ -144,7 +146,7 @@ def test_what_a_write_of_a_pending_mode_leaves_to_do_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["", "0400", "400W", "4e2", "-1", "0x190", "1000000", "1.2345", None, [], {}, {"enforced": "400"},
+    "raw", ["", "Default", "0400", "400W", "4e2", "-1", "0x190", "1000000", "1.2345", None, [], {}, {"enforced": "400"},
             {"limit": "400", "enforced": "400"}, {"limit": None}],
 )  # fmt: skip
 def test_what_is_no_power_limit(raw: Any) -> None:
@@ -218,6 +220,41 @@ def test_a_part_that_is_null(build: Build) -> None:
     assert seen(host, POWER) == {"limit": 400, "enforced": None}
     assert POWER.normalise(host, GPU, {"limit": 9999}) == {"limit": 9999}
     assert POWER.read(build(power={**power, "limit": None}), GPU) == Absent("this GPU does not support it")
+
+
+@pytest.mark.parametrize(("usual", "watts"), [(400_000, 400), (550_000, 550), (700_000, 700), (349_500, "349.5")])
+def test_default_is_that_of_the_device(build: Build, usual: int, watts: Any) -> None:
+    """Boards of one name differ: an H800 has 550 or 700 W."""
+    host = build(power={"limit": 300000, "enforced": 300000, "min": 200000, "max": 700000, "default": usual})
+    before = seen(host, POWER)
+    value = POWER.normalise(host, GPU, POWER.parse(GPU, "default"))
+    assert value == {"limit": watts}
+    assert met(Want("value", value), before, POWER.key) == "drift"
+    POWER.write(host, GPU, aim(Want("value", value), before, POWER.key))
+    assert met(Want("value", value), seen(host, POWER), POWER.key) == "ok"
+    POWER.write(host, GPU, before)
+    assert seen(host, POWER) == before
+
+
+def test_no_default_is_no_answer(build: Build, tmp_path: Path, tuner: Callable[..., Result]) -> None:
+    """NVML gives none: unknown, and nothing is written."""
+    host = build(power={"limit": 300000, "enforced": 300000, "min": 100000, "max": 400000, "default": None})
+    profile = write_profile(tmp_path / "p.yaml", 'nvidia.power_limit:\n  "*": default')
+    plan = tuner("plan", "--profile", profile, "--root", host.root, "--allow", "all", "--json").document
+    assert [row["state"] for row in plan["verdicts"]] == ["unknown"]
+    assert plan["changes"] == []
+
+
+def test_a_bound_is_a_number(build: Build, tmp_path: Path, tuner: Callable[..., Result]) -> None:
+    """`default` is no bound; among several it is a choice like any other."""
+    host = build()
+    wrong = write_profile(tmp_path / "w.yaml", 'nvidia.power_limit:\n  "*": {at_least: default}')
+    result = tuner("plan", "--profile", wrong, "--root", host.root)
+    assert result.code == 64 and "at_least needs a number" in result.err
+    choice = write_profile(tmp_path / "c.yaml", 'nvidia.power_limit:\n  "*": {one_of: [default, 300]}')
+    for watts, code in ((400, 0), (300, 0), (350, 10)):
+        host.nvml.set(GPU, "power", watts * 1000)
+        assert tuner("plan", "--profile", choice, "--root", host.root).code == code
 
 
 # --- ECC and MIG --------------------------------------------------------------------------------------------------
@@ -332,9 +369,37 @@ def test_mig_comes_into_force_as_the_gpu_does_it(build: Build, how: str, current
 def test_mig_that_a_client_hinders_is_refused_and_taken_back(build: Build) -> None:
     """SUCCESS with IN_USE as the activation status leaves it pending: that would come at some later reset."""
     host = build(rule("mig: in_use"))
-    with pytest.raises(Refused, match="in use by another client"):
+    with pytest.raises(Refused, match="in use by another client") as refused:
         MIG.write(host, GPU, {"pending": "enabled"})
+    for words in ("nvidia-smi, DCGM", f"nvidia-smi -pm 0 -i {GPU};", f"--set nvidia.persistence:{GPU}=disabled"):
+        assert words in str(refused.value)
     assert seen(host, MIG) == {"current": "disabled", "pending": "disabled"}
+
+
+def test_persistence_mode_is_a_client_that_hinders_mig(
+    build: Build, tmp_path: Path, tuner: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA/gpu-operator#118, NVIDIA/NVSentinel#1690. What the refusal advises is enough, and persistence comes back.
+
+    nvidia-smi -pm 0 alone is not: the profile wants the mode, and it is written before MIG.
+    """
+    host = build(rule("mig: now"))
+    real = type(host.nvml).set
+
+    def set_(door: Any, address: str, name: str, value: Any) -> Any:
+        status = real(door, address, name, value)
+        return "IN_USE" if name == "mig" and door.get(address, "persistence") == "enabled" else status
+
+    monkeypatch.setattr(type(host.nvml), "set", set_)
+    profile = write_profile(tmp_path / "p.yaml", 'nvidia.persistence: {"*": enabled}\nnvidia.mig: {"*": enabled}')
+    apply = ("apply", "--profile", profile, "--root", host.root, "--allow", "gpu")
+    host.nvml.set(GPU, "persistence", "disabled")
+    assert tuner(*apply).code == 20
+    (advice,) = {word for word in HINDERED.format(GPU).replace(",", " ").split() if word.startswith("nvidia.")}
+    assert tuner(*apply, "--set", advice).code == 0
+    assert (seen(host, KEEP), seen(host, MIG)["current"]) == ("disabled", "enabled")
+    assert tuner(*apply).code == 0
+    assert (seen(host, KEEP), seen(host, MIG)["current"]) == ("enabled", "enabled")
 
 
 def test_mig_that_is_not_activated_for_another_reason(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,12 +454,115 @@ def test_mig_is_kept_by_an_a100(build: Build, model: str, kept: bool) -> None:
         assert isinstance(found, Unreadable) and model in found.why
 
 
-@pytest.mark.parametrize("knob", [KEEP, COMPUTE, POWER])
-def test_the_others_are_lost_unless_the_boot_unit_sets_them(build: Build, knob: Knob) -> None:
+POWERED = {"limit": 350000, "enforced": 350000, "min": 100000, "max": 400000, "default": 400000}
+
+
+@pytest.mark.parametrize(
+    ("knob", "want"),
+    [(KEEP, "enabled"), (KEEP, "disabled"), (COMPUTE, "exclusive_process"), (COMPUTE, "prohibited"),
+     (POWER, {"limit": 350})],
+)  # fmt: skip
+def test_the_others_are_lost_unless_the_boot_unit_sets_them(build: Build, knob: Knob, want: Any) -> None:
     """Nothing of ours runs at boot on this host."""
-    host = build()
-    assert not isinstance(ahead(host, knob, seen(host, knob)), Seen)
+    found = ahead(build(power=POWERED, more="dir 0755 /etc\n"), knob, want)
+    assert isinstance(found, Absent) and "tuner-apply.service" in found.why
     assert BY_NAME[knob.name].persist == "boot unit"
+
+
+@pytest.mark.parametrize(
+    ("knob", "want", "then"),
+    [(COMPUTE, "default", "default"), (POWER, {"limit": 400}, {"limit": 400}),
+     (POWER, {"limit": "default"}, {"limit": 400})],
+)  # fmt: skip
+def test_what_every_boot_brings_is_not_lost(build: Build, knob: Knob, want: Any, then: Any) -> None:
+    """Whatever runs now (NVML API Reference: a reboot sets compute mode and power limit to their defaults)."""
+    assert ahead(build(power=POWERED, compute_mode="prohibited"), knob, want) == Seen(then)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "brought"), [("at_least", 350, True), ("at_most", 400, True), ("at_most", 350, False)]
+)
+def test_a_bound_may_be_met_by_the_default(build: Build, kind: Any, bound: int, brought: bool) -> None:
+    """The default is 400 W."""
+    setting = Setting(POWER.name, GPU, GPU, Want(kind, {"limit": bound}), "p:1", "", "")
+    assert (POWER.next_boot(Boots(build()), setting).reading == Seen({"limit": 400})) == brought
+
+
+def test_a_device_without_a_default_promises_nothing(build: Build) -> None:
+    """The answer is as if nobody knew what a boot brings."""
+    host = build(power={**POWERED, "default": None})
+    for limit in ("default", 400):
+        assert isinstance(ahead(host, POWER, {"limit": limit}), Absent)
+
+
+@pytest.mark.parametrize(
+    ("knob", "want", "then"),
+    [(POWER, {"limit": "default"}, {"limit": 400}), (POWER, {"limit": 350}, {"limit": 350}),
+     (KEEP, "enabled", "enabled"), (COMPUTE, "default", "default")],
+)  # fmt: skip
+def test_the_boot_unit_brings_what_is_applied(build: Build, knob: Knob, want: Any, then: Any) -> None:
+    """As the device holds it; what is not applied yet it does not, even where a bare boot would."""
+    host = build()
+    setting = Setting(knob.name, GPU, GPU, Want("value", want), "p:1", "", "")
+    armed = Boots(host, {setting.at: setting.want})
+    vars(armed)["unarmed"] = ""
+    assert knob.next_boot(armed, setting).reading == Seen(then)
+    other = Boots(host, {setting.at: Want("value", {"limit": 300} if knob is POWER else "prohibited")})
+    vars(other)["unarmed"] = ""
+    assert "apply this first" in getattr(knob.next_boot(other, setting).reading, "why", "")
+
+
+DAEMON = "nvidia-persistenced.service"
+FOLDER, STATIC = "/etc/systemd/system", f"/usr/lib/systemd/system/{DAEMON}"
+WANTS = f"{FOLDER}/multi-user.target.wants"
+START = "[Service]\nType=forking\nExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced"
+DROP_IN = "[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced --verbose\n"
+WITHOUT = f"{START} --no-persistence-mode --verbose\n"
+
+
+def units(*, enabled: bool = True, text: str = WITHOUT, drop_in: str = "", where: str = FOLDER) -> dict[str, Any]:
+    """The daemon's unit, as distributions have it, with a drop-in of the operator."""
+    folders: dict[str, list[str]] = {"/usr/lib/systemd/system": [DAEMON] if text else [], FOLDER: [], WANTS: [],
+                                     "/run/systemd/system": []}  # fmt: skip
+    more, files = "", {STATIC: text} if text else {}
+    if enabled:
+        folders[FOLDER].append("multi-user.target.wants")
+        folders[WANTS].append(DAEMON)
+        more += f"link 0777 {WANTS}/{DAEMON}\n+{STATIC}\n"
+    if drop_in:
+        folders.setdefault(where, []).append(f"{DAEMON}.d")
+        folders[f"{where}/{DAEMON}.d"] = ["on.conf"]
+        files[f"{where}/{DAEMON}.d/on.conf"] = drop_in
+    for folder, names in folders.items():
+        more += f"dir 0755 {folder}\n" + "".join(f"|{name}\n" for name in sorted(names))
+    return {"files": files, "more": f"{more}absent /lib\nabsent /etc/sysconfig\n"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "then", "told"),
+    [
+        ({"drop_in": DROP_IN}, True, False),
+        ({"text": f"{START}\n"}, True, False),
+        ({}, False, True),
+        ({"drop_in": DROP_IN, "enabled": False}, False, False),
+        ({"drop_in": DROP_IN, "where": "/run/systemd/system"}, False, False),
+        ({"text": ""}, False, False),
+        ({"text": "[Service]\nType=forking\n"}, False, False),
+        ({"text": f"{START}\n", "drop_in": "[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced"
+          " --no-persistence-mode\n"}, False, True),
+    ],
+    ids=["drop-in", "bare", "without", "not enabled", "until the reboot", "no unit", "no command", "turned off"],
+)  # fmt: skip
+def test_the_daemon_keeps_persistence_mode(build: Build, unit: dict[str, Any], then: bool, told: bool) -> None:
+    """Where it is enabled and not told otherwise the next boot has it; a command line that is told so is a remark."""
+    host = build(**units(**unit))
+    setting = Setting(KEEP.name, GPU, GPU, Want("value", "enabled"), "p:1", "", "")
+    found = KEEP.next_boot(Boots(host), setting)
+    assert (found.reading == Seen("enabled")) == then
+    assert found.winner == (f"{WANTS}/{DAEMON}" if then else "")
+    assert then or isinstance(found.reading, Absent)
+    assert isinstance(ahead(host, KEEP, "disabled"), Absent)
+    assert ("nvidia-persistenced runs with --no-persistence-mode" in KEEP.remark(host, GPU, "enabled")) == told
 
 
 def test_mig_of_a_gpu_without_it(build: Build) -> None:

@@ -14,9 +14,11 @@ import pytest
 
 from tests.conftest import Result, write_profile
 from tests.knobs.nvidia_host import DRIVER, GPU, H800, SWITCH, Build, function
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue, Refused
 from tuner.host.recorded import RecordedHost
 from tuner.knobs.base import Knob
+from tuner.knobs.nvidia import RESET
 from tuner.knobs.nvidia_state import MANAGER, Fabric, FabricManager, NvLinks, RowRemap
 from tuner.model import Absent, Seen, Setting, Unreadable, Want, met
 from tuner.plan import normalised
@@ -34,14 +36,20 @@ def build(tmp_path: Path) -> Build:
 
 
 def switched(
-    build: Build, running: bool = True, version: str | None = DRIVER, said: str = "", **more: Any
+    build: Build,
+    running: bool = True,
+    version: str | None = DRIVER,
+    said: str = "",
+    enabled: bool = False,
+    **more: Any,
 ) -> RecordedHost:
     """A host with an NVSwitch; `version` is that of its fabric manager, None where none is installed."""
     text = said or f"exit 0\nFabric Manager version is : {version}\n"
     files = {SAYS: text, **({PROCS: "1234\n"} if running else {})}
     if version is not None:
         files[UNIT] = "[Service]\nType=forking\nExecStart=/usr/bin/nv-fabricmanager -c /usr/share/nvidia/fabric.cfg\n"
-    known = "dir 0755 /run/systemd/system\ndir 0755 /run/systemd/units\nabsent /etc\nabsent /lib\n"
+    known = "dir 0755 /run/systemd/system\ndir 0755 /run/systemd/units\nabsent /lib\n"
+    known += ENABLED if enabled else "absent /etc\n"
     if version is None:
         known += "absent /usr\n"
     if not running:
@@ -93,13 +101,39 @@ def test_a_fabric_in_progress_without_its_manager(build: Build) -> None:
     assert f"journalctl -u {MANAGER}" in FABRIC.advice(build(**progress), GPU, "completed")
 
 
-@pytest.mark.parametrize(("health", "said"), [("healthy", ""), (None, ""), ("unhealthy", "unhealthy"),
-                                              ("limited", "limited")])  # fmt: skip
-def test_a_complete_fabric_may_be_unhealthy(build: Build, health: str | None, said: str) -> None:
-    """A remark, for the state is as wanted."""
+@pytest.mark.parametrize(
+    ("health", "state"),
+    [("healthy", "completed"), (None, "completed"), ("unhealthy", "unhealthy"), ("limited", "limited")],
+)
+def test_a_complete_fabric_may_be_unhealthy(build: Build, health: str | None, state: str) -> None:
+    """Then it is not what a host wants; a driver that does not say is taken at its word. Nobody can want the poor."""
     host = build(fabric={"state": "completed", "status": "SUCCESS", "health": health})
-    remark = FABRIC.remark(host, GPU, "completed")
-    assert (said in remark) and bool(remark) == bool(said)
+    assert FABRIC.read(host, GPU) == Seen(state)
+    assert met(Want("value", "completed"), state, FABRIC.key) == ("ok" if state == "completed" else "drift")
+    if state != "completed":
+        said = FABRIC.advice(host, GPU, "completed")
+        assert f"the fabric is {state}" in said and f"nvidia-smi -q -i {GPU}" in said and "keep jobs off" in said
+        with pytest.raises(BadValue):
+            FABRIC.parse(GPU, state)
+
+
+def test_an_error_of_the_fabric_outweighs_its_health(build: Build) -> None:
+    """And before it is completed neither means anything."""
+    for state, found in (("completed", "failed"), ("in_progress", "in_progress"), ("not_started", "not_started")):
+        host = build(fabric={"state": state, "status": "TIMEOUT", "health": "unhealthy"})
+        assert FABRIC.read(host, GPU) == Seen(found)
+
+
+@pytest.mark.parametrize("health", ["poor", "", 2, ["healthy"], True])
+def test_a_health_that_is_none_is_unknown(build: Build, health: Any) -> None:
+    """Never taken for healthy."""
+    found = FABRIC.read(build(fabric={"state": "completed", "status": "SUCCESS", "health": health}), GPU)
+    assert isinstance(found, Unreadable) and found.fault == "ours"
+
+
+def test_a_stopped_manager_is_named_before_the_health(build: Build) -> None:
+    host = switched(build, running=False, fabric={"state": "completed", "status": "SUCCESS", "health": "unhealthy"})
+    assert FABRIC.advice(host, GPU, "completed").startswith(f"{MANAGER} is inactive: systemctl start")
 
 
 # --- fabric manager -----------------------------------------------------------------------------------------------
@@ -207,6 +241,47 @@ def test_plan_tells_and_apply_leaves_it(build: Build, tmp_path: Path, tuner: Cal
         FM.write(host, MANAGER, "running")
 
 
+def ahead(host: RecordedHost, knob: Knob, target: str, want: Any) -> Next:
+    """What the next boot brings."""
+    return knob.next_boot(Boots(host), Setting(knob.name, target, target, Want("value", want), "p:1", "", ""))
+
+
+WANTS = f"/etc/systemd/system/multi-user.target.wants/{MANAGER}"
+ENABLED = (
+    "dir 0755 /etc\n|systemd\ndir 0755 /etc/systemd\n|system\ndir 0755 /etc/systemd/system\n|multi-user.target.wants\n"
+    f"dir 0755 /etc/systemd/system/multi-user.target.wants\n|{MANAGER}\nlink 0777 {WANTS}\n+{UNIT}\n"
+)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_next_boot_starts_a_manager_that_is_enabled(build: Build, running: bool) -> None:
+    """Whether it runs now or not; its version and the driver's stay."""
+    host = switched(build, running=running, enabled=True)
+    found = ahead(host, FM, MANAGER, "running")
+    assert found == Next(Seen({"service": "active", "version": DRIVER, "driver": DRIVER}), WANTS)
+
+
+def test_the_next_boot_does_not_start_a_manager_that_is_disabled(build: Build) -> None:
+    """By the file of the unit, which then decides."""
+    found = ahead(switched(build, running=False), FM, MANAGER, "running")
+    assert found == Next(Seen({"service": "inactive", "version": DRIVER, "driver": DRIVER}), UNIT)
+
+
+def test_a_manager_that_runs_and_is_not_enabled_is_not_predicted(build: Build) -> None:
+    """Something else started it, by hand most likely: never taken for what the next boot does."""
+    found = ahead(switched(build), FM, MANAGER, "running")
+    assert isinstance(found.reading, Unreadable) and "without being enabled" in found.reading.why
+
+
+def test_the_next_boot_of_what_cannot_be_read_or_is_not_there(build: Build) -> None:
+    """No version, no switch: as now. Not installed: inactive."""
+    found = ahead(switched(build, said="exit 1\n", enabled=True), FM, MANAGER, "running")
+    assert isinstance(found.reading, Unreadable)
+    assert ahead(build(), FM, MANAGER, "running") == Next(Absent("no NVSwitch on this host"))
+    none = switched(build, running=False, version=None, said="exit 127\n")
+    assert ahead(none, FM, MANAGER, "running") == Next(Seen({"service": "inactive", "version": None, "driver": DRIVER}))
+
+
 # --- NVLinks ------------------------------------------------------------------------------------------------------
 
 
@@ -239,9 +314,43 @@ def test_links_are_compared_as_numbers(build: Build) -> None:
     assert found == Seen(8)
     assert met(Want("at_least", LINKS.parse(GPU, "8")), 8, LINKS.key) == "ok"
     assert met(Want("at_least", LINKS.parse(GPU, "18")), 8, LINKS.key) == "drift"
-    for raw in ("-1", "65", "all", None, "012"):
+    for raw in ("-1", "65", "every", "All", "", None, "012", ["all"]):
         with pytest.raises(BadValue):
-            LINKS.parse(GPU, raw)
+            LINKS.parse(GPU, raw)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("links", "count", "state"),
+    [
+        (["active"] * 8, 8, "ok"),
+        (["active"] * 18, 18, "ok"),
+        (["active"] * 8 + [None] * 10, 8, "ok"),
+        ([None, "active", None, "active"], 2, "ok"),
+        (["active"] * 5 + ["inactive"] + ["active"] * 2, 8, "drift"),
+        (["inactive"] * 8, 8, "drift"),
+    ],
+)
+def test_all_links_are_those_that_the_gpu_has(build: Build, links: list[Any], count: int, state: str) -> None:
+    """Counted on each device: those for which NVML has a state."""
+    host = build(nvlinks=links)
+    setting = Setting(LINKS.name, GPU, GPU, Want("value", LINKS.parse(GPU, "all")), "p:1", "", "")
+    want, found = normalised(host, LINKS, setting), LINKS.read(host, GPU)
+    assert want == Want("value", count) and isinstance(found, Seen)
+    assert met(want, found.value, LINKS.key) == state
+    assert LINKS.normalise(host, GPU, 7) == 7
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"), [([], "unsupported"), ("error TIMEOUT", "unknown"), (["active", "down"], "unknown")]
+)
+def test_all_links_of_a_gpu_that_does_not_say(
+    build: Build, tmp_path: Path, tuner: Callable[..., Result], answer: Any, state: str
+) -> None:
+    """Never as wanted by having none."""
+    host = build(nvlinks=answer)
+    profile = write_profile(tmp_path / "p.yaml", 'nvidia.nvlinks:\n  "*": all')
+    (found,) = tuner("plan", "--profile", profile, "--root", host.root, "--json").document["verdicts"]
+    assert found["state"] == state
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
@@ -254,7 +363,7 @@ CLEAN: dict[str, Any] = {"correctable": 0, "uncorrectable": 0, "pending": "no", 
     [
         ({}, "ok", ""),
         ({"correctable": 3}, "ok", ""),
-        ({"uncorrectable": 1, "pending": True}, "drift", f"nvidia-smi --gpu-reset -i {GPU}"),
+        ({"uncorrectable": 1, "pending": True}, "drift", RESET.format(GPU)),
         ({"uncorrectable": 9, "failure": True}, "drift", "replace the GPU"),
         ({"uncorrectable": 9, "failure": True, "pending": True}, "drift", "replace the GPU"),
     ],
@@ -268,6 +377,23 @@ def test_rows_of_memory(build: Build, rows: dict[str, Any], state: str, advice: 
     want = Want("value", ROWS.parse(GPU, {"pending": "no", "failure": "no"}))
     assert met(want, found.value, ROWS.key) == state
     assert state == "ok" or advice in ROWS.advice(host, GPU, want.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "then"),
+    [
+        ({}, {}),
+        ({"uncorrectable": 1, "pending": True}, {"uncorrectable": 1, "pending": "no"}),
+        ({"failure": True}, {"failure": "yes"}),
+        ({"pending": True, "failure": True}, {"pending": "yes", "failure": "yes"}),
+    ],
+)
+def test_a_reboot_remaps_the_row_that_waits(build: Build, rows: dict[str, Any], then: dict[str, Any]) -> None:
+    """Unless there is no spare one: a failure stays."""
+    host = build(remapped_rows={"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False, **rows})
+    assert ahead(host, ROWS, GPU, {"pending": "no"}) == Next(Seen({**CLEAN, **then}))
+    lost = build(remapped_rows="error GPU_IS_LOST")
+    assert ahead(lost, ROWS, GPU, {"pending": "no"}) == Next(ROWS.read(lost, GPU))
 
 
 def test_counts_of_rows_have_bounds(build: Build) -> None:

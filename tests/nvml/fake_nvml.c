@@ -676,12 +676,16 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsign
 		return NOT_SUPPORTED;
 	snprintf(key, sizeof key, "link:%u", link);
 	*active = (unsigned)number(device->index, key, 1);
-	return *active > 1 ? NOT_SUPPORTED : SUCCESS;
+	return *active == 2 ? NOT_SUPPORTED : SUCCESS;
 }
 
-struct fabric { uint8_t cluster[16]; nvmlReturn_t status; uint32_t clique; unsigned state; };
-struct fabric_v { unsigned version; uint8_t cluster[16]; nvmlReturn_t status; uint32_t clique; unsigned state; uint32_t mask;
+/* nvmlGpuFabricState_t is an unsigned char; what lies behind it up to the next field is nobody's, and here never 0. */
+struct fabric { uint8_t cluster[16]; nvmlReturn_t status; uint32_t clique; uint8_t state; };
+struct fabric_v { unsigned version; uint8_t cluster[16]; nvmlReturn_t status; uint32_t clique; uint8_t state; uint32_t mask;
 	uint8_t summary; };
+_Static_assert(sizeof(struct fabric) == 28 && offsetof(struct fabric_v, summary) == 0x24 && sizeof(struct fabric_v) == 0x28,
+	"the sizes in the versions of nvml.h: 0x02000024 and 0x03000028");
+enum { NOBODYS = 0xee };
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, struct fabric *info)
 {
@@ -691,8 +695,10 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, struct fabric *info
 	NEED(info);
 	if (one(device->index, "fabric_state", &state))
 		return NOT_SUPPORTED;
-	memset(info, 0, sizeof *info);
-	info->state = state;
+	memset(info, NOBODYS, sizeof *info);
+	memset(info->cluster, 0, sizeof info->cluster);
+	info->clique = 0;
+	info->state = (uint8_t)state;
 	info->status = (nvmlReturn_t)number(device->index, "fabric_status", SUCCESS);
 	return SUCCESS;
 }
@@ -716,8 +722,10 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, struct fabric_v *i
 		return ARGUMENT_VERSION_MISMATCH;
 	if (one(device->index, "fabric_state", &state))
 		return NOT_SUPPORTED;
-	memset(info->cluster, 0, size - offsetof(struct fabric_v, cluster));
-	info->state = state;
+	memset(info->cluster, NOBODYS, size - offsetof(struct fabric_v, cluster));
+	memset(info->cluster, 0, sizeof info->cluster);
+	info->clique = 0;
+	info->state = (uint8_t)state;
 	info->status = (nvmlReturn_t)number(device->index, "fabric_status", SUCCESS);
 	info->mask = (uint32_t)number(device->index, "fabric_mask", 0);
 	if (size == third)

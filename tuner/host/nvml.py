@@ -30,7 +30,12 @@ GETS = {
     "nvlinks": "[active, inactive or null for each link that the GPU has]",
     "remapped_rows": "{correctable, uncorrectable: counts; pending, failure: true or false}",
 }
-"""What can be asked, and the shape of the answer; null in an answer is a sentinel or a part that is not supported."""
+"""What can be asked, and the shape of the answer; null in an answer is a sentinel or a part that is not supported.
+
+A number for which there is no word is a fault, UNKNOWN_VALUE_9_OF_FABRIC_STATE: newer drivers may have more of them.
+"""
+
+UNKNOWN_VALUE = "UNKNOWN_VALUE"
 
 SETS = {
     "persistence": "enabled or disabled",
@@ -57,8 +62,15 @@ ERRNOS = {
     "OPERATING_SYSTEM": errno.EPERM,
     "LIB_RM_VERSION_MISMATCH": errno.EPROTO,
     "IN_USE": errno.EBUSY,
+    "BINDING_NOT_FOUND": errno.ENOPKG,
+    "BINDING_TOO_OLD": errno.ELIBBAD,
+    UNKNOWN_VALUE: errno.EBADMSG,
 }
-"""NVML_ERROR_* as errno, for what a reader has to tell apart; all others are EREMOTEIO."""
+"""NVML_ERROR_* as errno, for what a reader has to tell apart; all others are EREMOTEIO.
+
+The last three are ours: pynvml cannot be imported, it lacks a function (which says nothing of the driver, as
+FUNCTION_NOT_FOUND does), and how the names of numbers begin for which there is no word.
+"""
 
 
 class Nvml(Protocol):
@@ -76,4 +88,5 @@ class Nvml(Protocol):
 
 def fault(name: str) -> OSError:
     """The error of NVML with that name, without NVML_ERROR_."""
-    return OSError(ERRNOS.get(name, errno.EREMOTEIO), f"NVML: {name.replace('_', ' ').lower()}")
+    kind = UNKNOWN_VALUE if name.startswith(UNKNOWN_VALUE) else name
+    return OSError(ERRNOS.get(kind, errno.EREMOTEIO), f"NVML: {name.replace('_', ' ').lower()}")

@@ -17,12 +17,11 @@ import os
 import re
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
-
 SENTINELS = (2**16 - 1, 2**32 - 1, 2**64 - 1)
 """NVML_VALUE_NOT_AVAILABLE in the widths in which drivers give it."""
 
@@ -31,7 +30,7 @@ NO_TEXT = ("", "N/A", "[N/A]", "Unknown Error", "[Unknown Error]", "[Not Support
 SWITCH = {0: "disabled", 1: "enabled"}
 COMPUTE = {0: "default", 2: "prohibited", 3: "exclusive_process"}
 FABRIC = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed"}
-HEALTH = {1: "healthy", 2: "unhealthy", 3: "limited"}
+HEALTH = {0: None, 1: "healthy", 2: "unhealthy", 3: "limited"}
 LINK = {0: "inactive", 1: "active"}
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2}
 SYMBOLS = 0xFFFFFF00
@@ -55,16 +54,17 @@ class Library:
         return "SUCCESS" if number == 0 else self.errors.get(number, f"ERROR {number}")
 
     def call(self, function: str, *words: Any) -> Any:
-        """What the function gives; Refused. A function that binding or driver lack is FUNCTION_NOT_FOUND."""
-        found = getattr(self.binding, function, None)
-        if found is None:
-            raise Refused("FUNCTION_NOT_FOUND")
+        """What the function gives; Refused: as BINDING_TOO_OLD where pynvml lacks it, which the driver may have."""
+        ask = getattr(self.binding, function, None)
+        if ask is None:
+            raise Refused("BINDING_TOO_OLD")
         try:
-            return found(*words)
+            found = ask(*words)
         except self.binding.NVMLError as error:
             raise Refused(self.result(error.value)) from None
         except UnicodeDecodeError as error:
-            return bytes(error.object).decode("utf-8", "replace")
+            found = error.object
+        return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
 
     def gpu(self, address: str) -> Any:
         """The handle of the GPU at a PCI address, which NVML writes with a domain of eight digits."""
@@ -96,6 +96,26 @@ def number(value: int) -> int | None:
     return None if value in SENTINELS else value
 
 
+def word(words: Mapping[int, str | None], value: int, what: str) -> str | None:
+    """The word for a number of an enum, None for what stands for none; Refused names a number that we do not know."""
+    if value not in words and value not in SENTINELS:
+        raise Refused(f"UNKNOWN_VALUE_{value}_OF_{what}".upper())
+    return words.get(value)
+
+
+def newest(*ways: Callable[[], Any]) -> Any:
+    """What the first of these ways gives that driver and binding have; Refused as the newest one was."""
+    refused: list[Refused] = []
+    for way in ways:
+        try:
+            return way()
+        except Refused as why:
+            if str(why) not in ("FUNCTION_NOT_FOUND", "BINDING_TOO_OLD", "ARGUMENT_VERSION_MISMATCH"):
+                raise
+            refused.append(why)
+    raise refused[0]
+
+
 def parts(asked: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     """A record of numbers of which some may not be supported; Refused where none is."""
     found: dict[str, Any] = {}
@@ -113,14 +133,10 @@ def parts(asked: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     return found
 
 
-def named(function: str) -> Callable[[Library, Any], Any]:
-    """A getter of text."""
-    return lambda nvml, gpu: text(nvml.call(function, gpu))
-
-
-def mode(function: str) -> Callable[[Library, Any], Any]:
+def mode(kind: str) -> Callable[[Library, Any], Any]:
     """A getter of {current, pending}."""
-    return lambda nvml, gpu: dict(zip(("current", "pending"), map(SWITCH.get, nvml.call(function, gpu)), strict=True))
+    ask, what, names = f"nvmlDeviceGet{kind}Mode", f"{kind}_mode", ("current", "pending")
+    return lambda nvml, gpu: {n: word(SWITCH, v, what) for n, v in zip(names, nvml.call(ask, gpu), strict=True)}
 
 
 def clocks(function: str) -> Callable[[Library, Any], Any]:
@@ -130,76 +146,62 @@ def clocks(function: str) -> Callable[[Library, Any], Any]:
 
 def supported_clocks(nvml: Library, gpu: Any) -> Any:
     """{memory MHz: [graphics MHz]}."""
-    memory = nvml.call("nvmlDeviceGetSupportedMemoryClocks", gpu)
-    lists = {clock: nvml.call("nvmlDeviceGetSupportedGraphicsClocks", gpu, clock) for clock in memory}
-    return {str(clock): sorted(found, reverse=True) for clock, found in lists.items()}
+    below = partial(nvml.call, "nvmlDeviceGetSupportedGraphicsClocks", gpu)
+    return {str(n): sorted(below(n), reverse=True) for n in nvml.call("nvmlDeviceGetSupportedMemoryClocks", gpu)}
 
 
 def power(nvml: Library, gpu: Any) -> Any:
     """{limit, enforced, min, max, default} in mW."""
     limit = "nvmlDeviceGetPowerManagement"
-    return parts(
-        {
-            "limit": partial(nvml.call, f"{limit}Limit", gpu),
-            "enforced": partial(nvml.call, "nvmlDeviceGetEnforcedPowerLimit", gpu),
-            "min": lambda: nvml.call(f"{limit}LimitConstraints", gpu)[0],
-            "max": lambda: nvml.call(f"{limit}LimitConstraints", gpu)[1],
-            "default": partial(nvml.call, f"{limit}DefaultLimit", gpu),
-        }
-    )
+    return parts({
+        "limit": partial(nvml.call, f"{limit}Limit", gpu),
+        "enforced": partial(nvml.call, "nvmlDeviceGetEnforcedPowerLimit", gpu),
+        "min": lambda: nvml.call(f"{limit}LimitConstraints", gpu)[0],
+        "max": lambda: nvml.call(f"{limit}LimitConstraints", gpu)[1],
+        "default": partial(nvml.call, f"{limit}DefaultLimit", gpu),
+    })  # fmt: skip
 
 
 def event_reasons(nvml: Library, gpu: Any) -> Any:
     """The bit mask, by the name that it had before driver 535 where that is all there is."""
-    try:
-        return number(nvml.call("nvmlDeviceGetCurrentClocksEventReasons", gpu))
-    except Refused as why:
-        if str(why) != "FUNCTION_NOT_FOUND":
-            raise
-    return number(nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", gpu))
+    reasons = "nvmlDeviceGetCurrentClocks{}Reasons".format
+    return number(newest(*(partial(nvml.call, reasons(name), gpu) for name in ("Event", "Throttle"))))
 
 
 class FabricInfo(ctypes.Structure):
     """nvmlGpuFabricInfo_v3_t; the second version ends before `health`, the first also begins after `version`.
 
-    Ours, because nvidia-ml-py 12 has a cluster of 80 bytes, and so reads the state where there is none.
+    Ours: nvidia-ml-py 12 has a cluster of 80 bytes, and all of them a state of four, where nvml.h has an unsigned char.
     """
 
     _fields_ = (
-        ("version", ctypes.c_uint),
-        ("cluster", ctypes.c_uint8 * 16),
-        ("status", ctypes.c_uint),
-        ("clique", ctypes.c_uint32),
-        ("state", ctypes.c_uint),
-        ("mask", ctypes.c_uint32),
-        ("health", ctypes.c_uint8),
-    )
+        ("version", ctypes.c_uint), ("cluster", ctypes.c_uint8 * 16), ("status", ctypes.c_uint),
+        ("clique", ctypes.c_uint32), ("state", ctypes.c_uint8), ("mask", ctypes.c_uint32), ("health", ctypes.c_uint8),
+    )  # fmt: skip
 
 
 def fabric(nvml: Library, gpu: Any) -> Any:
-    """{state, status, health}: status means nothing before the state is completed, health is new in version 3."""
-    refused = Refused("FUNCTION_NOT_FOUND")
-    for version, function, start in ((0x03000028, "InfoV", 0), (0x02000024, "InfoV", 0), (0, "Info", 4)):
+    """{state, status, health}: these two mean nothing before the state is completed; health is new in version 3."""
+
+    def ask(version: int, function: str, start: int) -> FabricInfo:
         info = FabricInfo(version)
-        try:
-            nvml.call(f"nvmlDeviceGetGpuFabric{function}", gpu, ctypes.byref(info, start))
-        except Refused as why:
-            if str(why) not in ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH"):
-                raise
-            refused = why
-            continue
-        state = FABRIC.get(info.state)
-        status = nvml.result(info.status) if state == "completed" else None
-        return {"state": state, "status": status, "health": HEALTH.get(info.health)}
-    raise refused
+        nvml.call(f"nvmlDeviceGetGpuFabric{function}", gpu, ctypes.byref(info, start))
+        return info
+
+    ways = ((0x03000028, "InfoV", 0), (0x02000024, "InfoV", 0), (0, "Info", 4))
+    info = newest(*(partial(ask, *way) for way in ways))
+    state = word(FABRIC, info.state, "fabric_state")
+    if state != "completed":
+        return {"state": state, "status": None, "health": None}
+    return {"state": state, "status": nvml.result(info.status), "health": word(HEALTH, info.health, "fabric_health")}
 
 
 def nvlinks(nvml: Library, gpu: Any) -> Any:
     """The state of each link; a GPU refuses links beyond those that it has, a driver those beyond what it knows."""
     found: list[Any] = []
-    for link in range(nvml.binding.NVML_NVLINK_MAX_LINKS):
+    for link in range(getattr(nvml.binding, "NVML_NVLINK_MAX_LINKS", 64)):
         try:
-            found.append(LINK.get(nvml.call("nvmlDeviceGetNvLinkState", gpu, link)))
+            found.append(word(LINK, nvml.call("nvmlDeviceGetNvLinkState", gpu, link), "link_state"))
         except Refused as why:
             if str(why) == "INVALID_ARGUMENT" and link:
                 break
@@ -224,18 +226,18 @@ SYSTEM: dict[str, Callable[[Library], Any]] = {
 }
 
 GETTERS: dict[str, Callable[[Library, Any], Any]] = {
-    "uuid": named("nvmlDeviceGetUUID"),
-    "serial": named("nvmlDeviceGetSerial"),
-    "name": named("nvmlDeviceGetName"),
+    "uuid": lambda nvml, gpu: text(nvml.call("nvmlDeviceGetUUID", gpu)),
+    "serial": lambda nvml, gpu: text(nvml.call("nvmlDeviceGetSerial", gpu)),
+    "name": lambda nvml, gpu: text(nvml.call("nvmlDeviceGetName", gpu)),
     "memory": lambda nvml, gpu: number(nvml.call("nvmlDeviceGetMemoryInfo", gpu).total),
-    "persistence": lambda nvml, gpu: SWITCH.get(nvml.call("nvmlDeviceGetPersistenceMode", gpu)),
+    "persistence": lambda nvml, gpu: word(SWITCH, nvml.call("nvmlDeviceGetPersistenceMode", gpu), "persistence_mode"),
     "clocks": clocks("nvmlDeviceGetClockInfo"),
     "max_clocks": clocks("nvmlDeviceGetMaxClockInfo"),
     "supported_clocks": supported_clocks,
     "power": power,
-    "ecc": mode("nvmlDeviceGetEccMode"),
-    "mig": mode("nvmlDeviceGetMigMode"),
-    "compute_mode": lambda nvml, gpu: COMPUTE.get(nvml.call("nvmlDeviceGetComputeMode", gpu)),
+    "ecc": mode("Ecc"),
+    "mig": mode("Mig"),
+    "compute_mode": lambda nvml, gpu: word(COMPUTE, nvml.call("nvmlDeviceGetComputeMode", gpu), "compute_mode"),
     "event_reasons": event_reasons,
     "fabric": fabric,
     "nvlinks": nvlinks,
@@ -293,7 +295,7 @@ def started() -> Library:
     try:
         import pynvml
     except Exception:
-        raise Refused("LIBRARY_NOT_FOUND") from None
+        raise Refused("BINDING_NOT_FOUND") from None
     nvml = Library(pynvml)
     nvml.call("nvmlInit")
     nvml.gpus()

@@ -16,7 +16,8 @@ from tuner.knobs.irq import Irq
 from tuner.knobs.limits import Limits
 from tuner.knobs.module import Module
 from tuner.knobs.nvidia_clocks import GpuClocks, MemClocks
-from tuner.knobs.nvidia_modes import ComputeMode, Ecc, Mig, Persistence, PowerLimit
+from tuner.knobs.nvidia_modes import ComputeMode, Ecc, Mig, Persistence
+from tuner.knobs.nvidia_power import PowerLimit
 from tuner.knobs.nvidia_state import Fabric, FabricManager, NvLinks, RowRemap
 from tuner.knobs.pcie import PcieLink
 from tuner.knobs.service import Service

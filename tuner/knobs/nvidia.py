@@ -31,11 +31,21 @@ UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]+)\s*$", re.MULTILINE)
 ON, OFF = "enabled", "disabled"
 UNSUPPORTED = "this GPU does not support it"
 LIBRARY = "libnvidia-ml.so.1"
+BINDING = "install nvidia-ml-py, in place of pynvml or nvidia-ml-py3, into the Python that runs tuner"
 FORGETFUL = "persistence mode is off and the driver forgets it when its last client leaves"
+
+RESET = (
+    "drain the node, stop what monitors the GPU (DCGM, exporters), end its persistence mode (nvidia-smi -pm 0 -i {0}), "
+    "leave the fabric manager running, nvidia-smi --gpu-reset -i {0}, then tuner apply; or reboot"
+)
+"""How a GPU is reset, for its address: persistence mode is a client of it (NVIDIA/gpu-operator#118, NVSentinel#1690).
+
+What apply finds without persistence mode it locks again: a reset itself cannot be seen.
+"""
 
 DEAD = {
     errno.ENODEV: "lost: NVML cannot reach it, see Xid in dmesg",
-    errno.EIO: "needs a reset: nvidia-smi --gpu-reset -i {} when nothing uses it",
+    errno.EIO: f"needs a reset: {RESET}",
 }
 """Errors that are the GPU's fault, for its address."""
 
@@ -44,6 +54,8 @@ WORDS = {
     errno.ETIMEDOUT: "NVML did not answer in time: the driver may hang, see Xid in dmesg",
     errno.ELIBACC: f"{LIBRARY} cannot be loaded: install the libraries of driver {{}}",
     errno.EPROTO: f"{LIBRARY} is not that of the loaded driver ({{}}): load the new driver, or reboot",
+    errno.ENOPKG: f"Python's binding of NVML cannot be imported: {BINDING}",
+    errno.ELIBBAD: f"Python's binding of NVML is another one or too old and lacks this: {BINDING}",
     errno.ENXIO: "NVML does not find the driver that the GPU is bound to: is /dev/nvidiactl there?",
 }
 """Errors that are not, for the driver's version."""

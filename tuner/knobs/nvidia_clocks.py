@@ -19,7 +19,7 @@ from tuner.errors import BadValue, Refused
 from tuner.host.door import Host, Unrecorded, make_parents
 from tuner.host.nvml import fault
 from tuner.knobs.base import Raw, bounded, number
-from tuner.knobs.nvidia import FORGETFUL, NvidiaKnob, answer, asked, forgetful, tell
+from tuner.knobs.nvidia import FORGETFUL, RESET, NvidiaKnob, answer, asked, forgetful, tell
 from tuner.knobs.nvidia_setters import others
 from tuner.model import Reading, Seen, Unreadable, Value
 
@@ -29,15 +29,24 @@ RECORD = "/run/tuner/locked-clocks.json"
 TRYING = "trying"
 """The range while a set goes on, and for good where it was cut short."""
 
+DOUBTED = "doubted"
+"""The range once persistence mode was switched: the driver forgets without it, and that it did cannot be seen."""
+
 BOOT_ID, MODULE = "/proc/sys/kernel/random/boot_id", "/sys/module/nvidia"
 UNLOCKED = "unlocked"
 CUT_SHORT = "a set of tuner was cut short, and nobody knows what the driver took"
+SWITCHED = "locked before persistence mode was off: the driver may have forgotten it"
 
 SETTLING, PAUSE = 1.5, 0.1
 """Seconds that a clock is given to come down below a new lock, and between two looks."""
 
+AFTER_RESET = (
+    f"A reset of the GPU ends the lock and cannot be seen. To reset: {RESET.format('ADDRESS')}. Where persistence mode "
+    "is on again before apply looks, apply alone believes that the lock is there: tuner rollback, then tuner apply."
+)
+
 HINT = "a clock in MHz, {min: 1200, max: 1410}, or unlocked"
-CERTAIN = frozenset({errno.EINVAL, errno.EPERM, errno.ENOTSUP, errno.ENOSYS})
+CERTAIN = frozenset({errno.EINVAL, errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.ENOPKG, errno.ELIBBAD})
 """Errors after which what was locked before is locked still."""
 
 
@@ -145,12 +154,12 @@ class _Locked(NvidiaKnob):
         return now == UNLOCKED if before is None else before == now
 
     def lingers(self, host: Host, target: str) -> bool:
-        """After a set that was cut short, and where only the driver's forgetting is awaited."""
+        """After a set that was cut short, and where the driver's forgetting is awaited or not certain."""
         try:
             uuid = answer(host, target, "uuid")
             return _remembered(host, target, self.kind, uuid) is not None and forgetful(host, target)
         except _NoGetter as unknown:
-            return str(unknown) == CUT_SHORT
+            return str(unknown) in (CUT_SHORT, SWITCHED)
         except (OSError, Unrecorded, ValueError):
             return False
 
@@ -163,9 +172,11 @@ class GpuClocks(_Locked):
     """The graphics clock of an NVIDIA GPU, locked to a range in MHz: {min, max}, one number for both, or `unlocked`.
 
     Targets are PCI addresses. Clocks must be those of `nvidia-smi -q -d SUPPORTED_CLOCKS`. NVML has no getter for it:
-    tuner remembers what it set and trusts that while boot, driver and GPU are the same and the clock is not seen above
-    the range. Gone after a reboot, a reload of the driver or a reset, which cannot be seen: apply again after a reset.
-    Without persistence mode nothing is locked: the driver would forget it when its last client leaves.
+    tuner remembers what it set and trusts that while boot, driver and GPU are the same, persistence mode is on and was
+    not switched by tuner, and the clock is not seen above the range. Gone after a reboot, a reload of the driver or a
+    reset of the GPU, which cannot be seen: end persistence mode before the reset (nvidia-smi -pm 0 -i ADDRESS), then
+    apply locks again; or roll back, then apply. Without persistence mode nothing is locked: the driver would forget it
+    when its last client leaves.
     """
 
     name = "nvidia.gpu_clocks"
@@ -182,7 +193,7 @@ class GpuClocks(_Locked):
 
     def about(self, target: str) -> str:
         """Where it is documented."""
-        return "nvidia-smi(1), --lock-gpu-clocks and --reset-gpu-clocks (Volta and later)."
+        return f"nvidia-smi(1), --lock-gpu-clocks and --reset-gpu-clocks (Volta and later). {AFTER_RESET}"
 
 
 class MemClocks(_Locked):
@@ -201,7 +212,7 @@ class MemClocks(_Locked):
 
     def about(self, target: str) -> str:
         """Where it is documented."""
-        return "nvidia-smi(1), --lock-memory-clocks and --reset-memory-clocks (Ampere and later)."
+        return f"nvidia-smi(1), --lock-memory-clocks, --reset-memory-clocks (Ampere, later). {AFTER_RESET}"
 
 
 def _supported(host: Host, target: str) -> dict[int, list[int]]:
@@ -263,7 +274,7 @@ def _sound(entry: Any) -> bool:
     pair = (
         isinstance(ends, list) and len(ends) == 2 and all(type(mhz) is int for mhz in ends) and 0 < ends[0] <= ends[1]
     )
-    return (ends is None or ends == TRYING or pair) and bool(entry["uuid"] and entry["boot"])
+    return (ends is None or ends in (TRYING, DOUBTED) or pair) and bool(entry["uuid"] and entry["boot"])
 
 
 def _remembered(host: Host, target: str, kind: str, uuid: str) -> tuple[int, int] | None:
@@ -278,9 +289,19 @@ def _remembered(host: Host, target: str, kind: str, uuid: str) -> tuple[int, int
         raise _NoGetter("locked before the reboot: the driver forgets")
     if entry["driver"] != since["driver"]:
         raise _NoGetter("locked before the driver was loaded again: it forgets")
-    if entry["range"] == TRYING:
-        raise _NoGetter(CUT_SHORT)
+    if entry["range"] in (TRYING, DOUBTED):
+        raise _NoGetter(CUT_SHORT if entry["range"] == TRYING else SWITCHED)
     return None if entry["range"] is None else (entry["range"][0], entry["range"][1])
+
+
+def doubt(host: Host, target: str) -> None:
+    """Persistence mode is about to be switched: the locks of before count no longer; Refused if that cannot be noted.
+
+    Without it, a lock that went with a reset while the mode was off would be believed once it is on again.
+    """
+    for kind, entry in _records(host).get(target, {}).items():
+        if isinstance(entry["range"], list):
+            _remember(host, target, kind, {**entry, "range": DOUBTED})
 
 
 def _remember(host: Host, target: str, kind: str, entry: dict[str, Any] | None) -> None:

@@ -1,13 +1,12 @@
-"""Modes of NVIDIA GPUs that NVML can be asked for: persistence, power limit, ECC, MIG, compute mode.
+"""Modes of NVIDIA GPUs that NVML can be asked for: persistence, ECC, MIG, compute mode.
 
-NVML API Reference (nvmlDeviceSetPersistenceMode, SetPowerManagementLimit, SetEccMode, SetMigMode, SetComputeMode);
-NVIDIA Driver Persistence; NVIDIA Multi-Instance GPU User Guide, "Deployment Considerations".
+NVML API Reference (nvmlDeviceSetPersistenceMode, SetEccMode, SetMigMode, SetComputeMode); NVIDIA Driver Persistence;
+NVIDIA Multi-Instance GPU User Guide, "Deployment Considerations".
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -17,13 +16,21 @@ from tuner.errors import BadValue, Refused
 from tuner.holders import holder
 from tuner.host.door import Host, Unrecorded
 from tuner.knobs.base import Raw, scalar
-from tuner.knobs.nvidia import FORGETFUL, OFF, ON, NvidiaKnob, answer, asked, forgetful, given, tell, word
+from tuner.knobs.nvidia import OFF, ON, NvidiaKnob, answer, asked, tell, word
+from tuner.knobs.nvidia_clocks import doubt
+from tuner.knobs.nvidia_setters import forgets, persistent
 from tuner.model import Absent, Leaf, Reading, Seen, Setting, Unreadable, Value
 
-WATTS = re.compile(r"\d{1,5}(?:\.\d{1,3})?")
-MODES = ("default", "exclusive_process", "prohibited")
+EVERYBODY = "default"
+MODES = (EVERYBODY, "exclusive_process", "prohibited")
 NODES = ("/dev/nvidia*",)
 IN_FORCE = "in force after a reset of the GPU or a reboot"
+HINDERED = (
+    "in use by another client of the GPU: stop what monitors it (nvidia-smi, DCGM) and end its persistence mode, a "
+    "client too (nvidia-smi -pm 0 -i {0}; apply with --set nvidia.persistence:{0}=disabled, or it is switched on "
+    "first), then again"
+)
+"""Why MIG mode does not change, for the GPU's address (NVIDIA/gpu-operator#118, NVIDIA/NVSentinel#1690)."""
 
 
 class _Word(NvidiaKnob):
@@ -59,6 +66,22 @@ class Persistence(_Word):
     name = "nvidia.persistence"
     question = "persistence"
 
+    def write(self, host: Host, target: str, value: Value) -> None:
+        """Tells NVML unless it is so; locks of before are not believed any more: the driver may have forgotten them."""
+        if self.read(host, target) != Seen(value):
+            doubt(host, target)
+        super().write(host, target, value)
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """Every boot begins without it; the daemon switches it on where it is enabled and not told otherwise."""
+        ahead = super().next_boot(boots, setting)
+        wanted = boots.unarmed and ON in setting.want.choices()
+        return persistent(boots, ahead) if wanted else ahead
+
+    def remark(self, host: Host, target: str, seen: Value) -> str:
+        """Where the daemon that should keep it on was told not to."""
+        return forgets(host)
+
     def about(self, target: str) -> str:
         """Where it is documented."""
         return "NVIDIA Driver Persistence (docs.nvidia.com/deploy/driver-persistence); nvidia-persistenced(1)."
@@ -74,6 +97,11 @@ class ComputeMode(_Word):
     question = "compute_mode"
     choices = MODES
 
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """Every boot begins with `default`."""
+        wanted = boots.unarmed and EVERYBODY in setting.want.choices()
+        return Next(Seen(EVERYBODY)) if wanted else super().next_boot(boots, setting)
+
     def disruption(self, target: str) -> str:
         """Only processes that start are concerned."""
         return "app"
@@ -81,112 +109,6 @@ class ComputeMode(_Word):
     def about(self, target: str) -> str:
         """Where it is documented."""
         return "nvidia-smi(1), --compute-mode; MPS wants exclusive_process (docs.nvidia.com/deploy/mps)."
-
-
-class PowerLimit(NvidiaKnob):
-    """The power limit of an NVIDIA GPU in W, within what the device allows: `limit`, and what is `enforced`.
-
-    Targets are PCI addresses. A number names the limit. Less may be enforced than the limit says, by order of the
-    chassis (out of band). Gone when the driver is unloaded, and that is at the last client without persistence mode:
-    only the default is set then.
-    """
-
-    name = "nvidia.power_limit"
-    persist = "boot unit"
-    main = "limit"
-
-    def parse(self, target: str, raw: Raw) -> Value:
-        """Watts: what is enforced is the device's own affair."""
-        if isinstance(raw, dict):
-            if set(raw) != {"limit"}:
-                raise BadValue("only the limit can be wanted", "400, or {limit: 400}: what is enforced follows from it")
-            raw = raw["limit"]
-        text = scalar(raw).strip()
-        if not WATTS.fullmatch(text) or (text[0] == "0" and text[1:2].isdigit()):
-            raise BadValue(f"{text!r:.60} is no power limit", "watts, such as 400")
-        return {"limit": _watts(_milliwatts(text))}
-
-    def read(self, host: Host, target: str) -> Reading:
-        """{limit, enforced} in W."""
-        return asked(host, target, lambda: _limits(answer(host, target, "power")))
-
-    def normalise(self, host: Host, target: str, value: Value) -> Value:
-        """The limit must lie within the bounds of this device."""
-        power = answer(host, target, "power")
-        low, high, usual = (_bound(power, name) for name in ("min", "max", "default"))
-        asked_for = _milliwatts(_limit(value))
-        if low is not None and high is not None and not low <= asked_for <= high:
-            default = f", default {_watts(usual)}" if usual is not None else ""
-            raise BadValue(
-                f"{_watts(asked_for)} W is out of range", f"this GPU takes {_watts(low)}..{_watts(high)} W{default}"
-            )
-        return value
-
-    def key(self, value: Any) -> Any:
-        """Watts with a fraction are text."""
-        return float(value) if isinstance(value, str) else value
-
-    def write(self, host: Host, target: str, value: Value) -> None:
-        """Sets the limit unless it is so; Refused where the driver would forget it as soon as we leave."""
-        goal = _milliwatts(_limit(value))
-        found = asked(host, target, lambda: given(answer(host, target, "power")["limit"]))
-        if found == Seen(goal):
-            return
-        usual = asked(host, target, lambda: given(answer(host, target, "power")["default"]))
-        if usual != Seen(goal) and forgetful(host, target):
-            raise Refused(f"not tried: {FORGETFUL}: nvidia.persistence enabled first")
-        tell(host, target, "power", goal)
-
-    def disruption(self, target: str) -> str:
-        """Running jobs change their speed."""
-        return "clocks"
-
-    def restored(self, before: Value, now: Value) -> bool:
-        """What is enforced is not ours to restore."""
-        return _limit(before) == _limit(now)
-
-    def remark(self, host: Host, target: str, seen: Value) -> str:
-        """Where less is enforced than the limit says."""
-        enforced = seen.get("enforced") if isinstance(seen, Mapping) else None
-        if enforced is None or _milliwatts(enforced) >= _milliwatts(_limit(seen)):
-            return ""
-        return f"only {enforced} W are enforced: something outside the driver (BMC, chassis) holds it lower"
-
-    def about(self, target: str) -> str:
-        """Where it is documented."""
-        return "nvidia-smi(1), --power-limit; NVML: nvmlDeviceSetPowerManagementLimit, GetEnforcedPowerLimit."
-
-
-def _limits(power: Any) -> Value:
-    limits: dict[str, Leaf] = {"limit": _watts(given(power["limit"]))}
-    enforced = power.get("enforced")
-    return {**limits, "enforced": None if enforced is None else _watts(enforced)}
-
-
-def _bound(power: Any, name: str) -> int | None:
-    """A bound in mW, None where the device tells none; OSError for what is no number."""
-    found = power.get(name)
-    if found is not None and type(found) is not int:
-        raise OSError(errno.EREMOTEIO, f"unexpected {name} of the power limit from NVML")
-    return found
-
-
-def _limit(value: Value) -> Leaf:
-    return value.get("limit") if isinstance(value, Mapping) else None
-
-
-def _watts(milliwatts: int) -> Leaf:
-    """Whole watts as a number, others as text: 400, or "399.5"; ValueError for what is no number."""
-    if type(milliwatts) is not int:
-        raise ValueError(f"{milliwatts!r:.60} is no power limit")
-    whole, rest = divmod(milliwatts, 1000)
-    return f"{whole}.{rest:03}".rstrip("0") if rest else whole
-
-
-def _milliwatts(watts: Leaf) -> int:
-    if watts is None:
-        raise ValueError("no power limit")
-    return round(float(watts) * 1000)
 
 
 def _choice(raw: Raw, choices: tuple[str, ...]) -> str:
@@ -300,7 +222,7 @@ class Mig(_Pending):
             if before is not None:
                 host.nvml.set(target, "mig", before)
         if status == "IN_USE":
-            raise Refused("in use by another client of the GPU: stop what monitors it (nvidia-smi, DCGM), then again")
+            raise Refused(HINDERED.format(target))
         raise Refused(f"the driver did not activate it: {str(status).replace('_', ' ').lower()}")
 
     def note(self, before: Value, value: Value, target: str) -> str:

@@ -10,17 +10,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.boot.boots import Boots, Next
 from tuner.errors import BadValue, Refused
 from tuner.host.door import Host
 from tuner.host.nvml import fault
 from tuner.knobs.base import Knob, Raw, bounded, number, scalar
-from tuner.knobs.nvidia import BRIDGE, VENDOR, NvidiaKnob, answer, asked, driver_version, given, is_gpu, word
+from tuner.knobs.nvidia import BRIDGE, RESET, VENDOR, NvidiaKnob, answer, asked, driver_version, given, is_gpu, word
 from tuner.knobs.service import Service
-from tuner.model import Absent, Leaf, Reading, Record, Seen, Unreadable, Value
+from tuner.model import Absent, Leaf, Reading, Record, Seen, Setting, Unreadable, Value
 from tuner.pci import devices
 
 STATES = ("not_supported", "not_started", "in_progress", "completed")
 FAILED = "failed"
+POOR = ("unhealthy", "limited")
+HEALTHS = ("healthy", *POOR)
+"""What a fabric that is completed says of its health, and what of it nobody wants (nvmlGpuFabricInfo_v3_t)."""
+
 MANAGER = "nvidia-fabricmanager.service"
 ASKS = ("nv-fabricmanager", "--version")
 TIMEOUT = 5.0
@@ -32,6 +37,9 @@ RUNNING = "running"
 LINKS = 64
 """More links than any GPU has."""
 
+ALL = "all"
+"""Every link that the GPU has: those for which NVML has a state."""
+
 ROWS = ("correctable", "uncorrectable", "pending", "failure")
 FLAGS = ("pending", "failure")
 
@@ -39,7 +47,8 @@ FLAGS = ("pending", "failure")
 class Fabric(NvidiaKnob):
     """Whether an NVIDIA GPU has joined its NVLink fabric: judged only. Wanted on NVSwitch systems: `completed`.
 
-    Targets are PCI addresses. Hopper and later; for an A100 judge nvidia.fabric_manager.
+    Targets are PCI addresses. Three states are never as wanted: `failed` (completed with an error), `unhealthy` and
+    `limited` (completed, and this is its health). Hopper and later; for an A100 judge nvidia.fabric_manager.
     """
 
     name = "nvidia.fabric"
@@ -54,7 +63,7 @@ class Fabric(NvidiaKnob):
         return state
 
     def read(self, host: Host, target: str) -> Reading:
-        """The word for the state; `failed` for a fabric that ended with an error."""
+        """The word for the state, or for what is wrong with one that is completed."""
         found = asked(host, target, lambda: _state(answer(host, target, "fabric")))
         if found == Seen(STATES[0]):
             return Absent("this GPU has no fabric state: judge nvidia.fabric_manager")
@@ -66,13 +75,11 @@ class Fabric(NvidiaKnob):
         held: Record = found.value if isinstance(found, Seen) and isinstance(found.value, Mapping) else {}
         if held and held.get("state") != "active":
             return f"{MANAGER} is {held.get('state')}: systemctl start {MANAGER}, with no job on the node"
+        state = self.read(host, target)
+        if isinstance(state, Seen) and state.value in POOR:
+            where = f"nvidia-smi -q -i {target} (Fabric, Health) says in what, journalctl -u {MANAGER} at which link"
+            return f"the fabric is {state.value}: {where}; keep jobs off the node until it is healthy"
         return f"see nvidia-smi -q -i {target} (Fabric) and journalctl -u {MANAGER}; its version must be the driver's"
-
-    def remark(self, host: Host, target: str, seen: Value) -> str:
-        """A fabric that is complete and not healthy."""
-        found = asked(host, target, lambda: str(answer(host, target, "fabric").get("health") or ""))
-        poor = found.value if isinstance(found, Seen) and found.value in ("unhealthy", "limited") else ""
-        return f"the fabric is {poor}: nvidia-smi -q -i {target}, Fabric" if poor else ""
 
     def about(self, target: str) -> str:
         """Where it is documented."""
@@ -80,9 +87,17 @@ class Fabric(NvidiaKnob):
 
 
 def _state(fabric: Any) -> str:
-    """The state; one that is completed with an error has failed (nvmlGpuFabricInfoV_t: status)."""
+    """The state; of one that is completed, `failed` after an error, or its health where that is poor.
+
+    nvmlGpuFabricInfo_v3_t: status, and healthSummary, which older drivers do not give. Both mean nothing before.
+    """
     state = word(fabric["state"], STATES)
-    return state if state != "completed" or fabric.get("status") in (None, "SUCCESS") else FAILED
+    if state != "completed":
+        return state
+    if fabric.get("status") not in (None, "SUCCESS"):
+        return FAILED
+    health = fabric.get("health")
+    return state if health is None or word(health, HEALTHS) not in POOR else str(health)
 
 
 class FabricManager(Knob):
@@ -172,6 +187,16 @@ class FabricManager(Knob):
             return f"systemctl enable --now {MANAGER}, with no job on the node; journalctl -u {MANAGER} says why not"
         return rule
 
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """Whether the next boot starts it, by the files of the unit; the versions stay what they are."""
+        found = self.read(boots.host, setting.target)
+        if not isinstance(found, Seen) or not isinstance(found.value, Mapping):
+            return Next(found)
+        ahead = Service().next_boot(boots, setting)
+        if not isinstance(ahead.reading, Seen) or not isinstance(ahead.reading.value, Mapping):
+            return ahead
+        return Next(Seen({**found.value, "service": ahead.reading.value["state"]}), ahead.winner)
+
     def about(self, target: str) -> str:
         """Where it is documented."""
         return "Fabric Manager for NVIDIA NVSwitch Systems User Guide: its version must match the driver's."
@@ -182,22 +207,26 @@ def _is_switch(ids: str, kind: int) -> bool:
 
 
 class NvLinks(NvidiaKnob):
-    """How many NVLinks of an NVIDIA GPU are active: judged only, best with at_least.
+    """How many NVLinks of an NVIDIA GPU are active: judged only. `all`, or a number, best with at_least.
 
-    Targets are PCI addresses. How many there are differs even within a generation (an H800 has fewer than an H100):
-    count them on a good node, `nvidia-smi nvlink -s`.
+    Targets are PCI addresses. `all` are those that the GPU has by its own account. How many that is differs even within
+    a generation (an H800 has fewer than an H100): a number is that of a good node, `nvidia-smi nvlink -s`.
     """
 
     name = "nvidia.nvlinks"
     read_only = True
 
     def parse(self, target: str, raw: Raw) -> Value:
-        """A number of links."""
-        return bounded(number(raw), 0, LINKS)
+        """A number of links, or all."""
+        return ALL if raw == ALL else bounded(number(raw), 0, LINKS)
 
     def read(self, host: Host, target: str) -> Reading:
         """How many are active."""
         return asked(host, target, lambda: _links(host, target).count("active"))
+
+    def normalise(self, host: Host, target: str, value: Value) -> Value:
+        """How many links `all` are on this GPU."""
+        return value if value != ALL else sum(state is not None for state in _links(host, target))
 
     def advice(self, host: Host, target: str, value: Value) -> str:
         """Which links are down, and where to look."""
@@ -247,8 +276,15 @@ class RowRemap(NvidiaKnob):
         if held.get("failure") == "yes":
             return "replace the GPU: it has no spare rows for a bad one"
         if held.get("pending") == "yes":
-            return f"drain the node, then nvidia-smi --gpu-reset -i {target}, or reboot: the bad row is remapped then"
+            return f"a reset remaps the bad row: {RESET.format(target)}"
         return f"rows fail: watch it (nvidia-smi -q -i {target} -d ROW_REMAPPER), replace the GPU as its vendor advises"
+
+    def next_boot(self, boots: Boots, setting: Setting) -> Next:
+        """A reboot resets the GPU, which remaps the row that waits for it unless the GPU has no spare one."""
+        found = self.read(boots.host, setting.target)
+        if not isinstance(found, Seen) or not isinstance(found.value, Mapping) or found.value["failure"] == "yes":
+            return Next(found)
+        return Next(Seen({**found.value, "pending": "no"}))
 
     def about(self, target: str) -> str:
         """Where it is documented."""

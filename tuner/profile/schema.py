@@ -266,7 +266,7 @@ def _amdgpu(defs: Defs) -> Schema:
     return _on_gpus("amdgpu.clock", {"anyOf": [{"const": "auto"}, *records]})(defs)
 
 
-def _on_gpus(name: str, shape: Schema, bound: bool = False) -> Callable[[Defs], Schema]:
+def _on_gpus(name: str, shape: Schema, bound: Schema | bool = False) -> Callable[[Defs], Schema]:
     """A knob whose targets are PCI addresses and whose values have this shape."""
 
     def make(defs: Defs) -> Schema:

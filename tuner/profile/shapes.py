@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.knobs.nvidia_modes import MODES
-from tuner.knobs.nvidia_state import LINKS, RUNNING, STATES
+from tuner.knobs.nvidia_power import DEFAULT
+from tuner.knobs.nvidia_state import ALL, LINKS, RUNNING, STATES
 from tuner.knobs.pcie import GENERATIONS, WIDTHS
 
 Schema = dict[str, Any]
@@ -39,26 +40,29 @@ LOCK: Schema = {"anyOf": [{"const": "unlocked"}, MHZ, {**closed({"min": MHZ, "ma
 WATTS: Schema = {
     "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\s*\d{1,5}(?:\.\d{1,3})?\s*$"}]
 }
+LIMIT: Schema = {"anyOf": [WATTS, {"const": DEFAULT}]}
 FLAG: Schema = {"enum": ["yes", "no"]}
 COUNT = number(0, None)
 WIDTH: Schema = {"enum": [*WIDTHS, *map(str, WIDTHS)]}
 
-NVIDIA: dict[str, tuple[str, Schema, bool]] = {
+NVIDIA: dict[str, tuple[str, Schema, Schema | bool]] = {
     "nvidia.persistence": ("nvidia.switch", SWITCH, False),
     "nvidia.ecc": ("nvidia.pending", PENDING, False),
     "nvidia.mig": ("nvidia.pending", PENDING, False),
     "nvidia.compute_mode": ("nvidia.compute_mode", {"enum": list(MODES)}, False),
     "nvidia.mem_clocks": ("nvidia.lock", LOCK, False),
     "nvidia.gpu_clocks": ("nvidia.lock", LOCK, False),
-    "nvidia.power_limit": ("nvidia.watts", {"anyOf": [WATTS, record({"limit": WATTS})]}, True),
+    "nvidia.power_limit": (
+        "nvidia.watts", {"anyOf": [LIMIT, record({"limit": LIMIT})]}, {"anyOf": [WATTS, record({"limit": WATTS})]},
+    ),
     "nvidia.fabric": ("nvidia.fabric", {"enum": list(STATES)}, False),
-    "nvidia.nvlinks": ("nvidia.links", number(0, LINKS), True),
+    "nvidia.nvlinks": ("nvidia.links", {"anyOf": [{"const": ALL}, number(0, LINKS)]}, number(0, LINKS)),
     "nvidia.row_remap": (
         "nvidia.rows", record({"correctable": COUNT, "uncorrectable": COUNT, "pending": FLAG, "failure": FLAG}), True,
     ),
     "pcie.link": ("pcie.link", record({"generation": number(1, max(GENERATIONS.values())), "width": WIDTH}), True),
 }  # fmt: skip
-"""Knobs whose targets are PCI functions: what their shape is called, the shape, and whether bounds have it too."""
+"""Knobs whose targets are PCI functions: what their shape is called, the shape, and that of bounds (True: the same)."""
 
 MANAGER: Schema = {
     "anyOf": [
