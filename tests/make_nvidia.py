@@ -176,7 +176,7 @@ def build(server: Server) -> Tree:
         tree |= _nvml(server, number, server.kind)
     tree[nvml_path(MARK, "", "driver")] = _answer(DRIVER)
     tree[nvml_path(MARK, "", "gpus")] = _answer(server.addresses())
-    tree |= {**_commands(server), **_command(("nvidia-smi", "topo", "-m"), _matrix(server))}
+    tree |= {**_commands(server), **_command(TOPO, _matrix(server))}
     _units(tree)
     make_hosts._listings(tree)
     tree.file(f"/{MARK}/kernel.yaml", _kernel_yaml(server), 0o644)
@@ -355,6 +355,7 @@ def _command(argv: Sequence[str], out: str, code: int = 0) -> dict[str, Entry]:
     return {command_path(MARK, argv): Entry("file", 0o644, f"exit {code}\n{out}\n".encode())}
 
 
+TOPO = ("nvidia-smi", "topo", "-m")
 INDEX = ("nvidia-smi", "--query-gpu=index,pci.bus_id", "--format=csv,noheader")
 MANAGER = ("nv-fabricmanager", "--version")
 
@@ -365,10 +366,10 @@ def _commands(server: Server, there: Iterable[int] = range(8), manager: str = DR
     return _command(INDEX, "\n".join(lines)) | _command(MANAGER, f"Fabric Manager version is : {manager}")
 
 
-def _matrix(server: Server) -> str:
+def _matrix(server: Server, there: Iterable[int] = range(8)) -> str:
     """`nvidia-smi topo -m`: from what shares a switch, what a node, and what neither."""
     behind = {bus: first for _, first, members in server.switches for bus in members}
-    gpus, nics = list(server.gpus), server.nics()
+    gpus, nics = [server.gpus[number] for number in there], server.nics()
     labels = {bus: f"GPU{n}" for n, bus in enumerate(gpus)} | {bus: f"NIC{n}" for n, bus in enumerate(nics)}
 
     def cell(one: int, other: int) -> str:
@@ -447,6 +448,7 @@ def _lost(server: Server) -> dict[str, Fault]:
     left = [n for n in range(8) if n != 3]
     names = _nvml(server, 3, server.kind)
     others = {nvml_path(MARK, "", "gpus"): _answer([server.address(n) for n in left]), **_commands(server, left)}
+    others |= _command(TOPO, _matrix(server, left))
     dead = {
         **dict.fromkeys(names, _error("GPU_IS_LOST")), f"{place}/config": Entry("file", 0o644, b"\xff" * 64),
         **_command(INDEX, f"Unable to determine the device handle for GPU{gpu}: GPU is lost.", 15),
@@ -470,7 +472,7 @@ def _library(server: Server) -> dict[str, Fault]:
     """What keeps NVML from answering."""
     every = [path for n in range(8) for path in _nvml(server, n, server.kind)]
     every += [nvml_path(MARK, "", name) for name in ("driver", "gpus")]
-    smi = command_path(MARK, INDEX), command_path(MARK, ("nvidia-smi", "topo", "-m"))
+    smi = command_path(MARK, INDEX), command_path(MARK, TOPO)
 
     def failing(error: str, out: str, code: int) -> dict[str, Entry]:
         said = Entry("file", 0o644, f"exit {code}\n{out}\n".encode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import io
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests import make_hosts
+from tests import make_hosts, make_nvidia
 from tests.conftest import check_schema
 from tests.make_hosts import Tree, Variant
 from tuner.cli import inventory as verbs
@@ -594,6 +595,231 @@ def test_a_lost_gpu_is_missing_from_pci_alone(copy_host: Callable[..., Path]) ->
     tell(root, {BUS: "".join(f"GPU[{number}]\t\t: PCI Bus: {place}\n" for number, place in enumerate(GPUS))})
     _, document, _ = call(root)
     assert document["disagreements"] == ["rocm-smi: shows 0000:c7:00.0, which PCI has not"]
+
+
+# --- a GPU that is not there for all
+
+
+def all_ones(root: Path, address: str) -> Path:
+    """The file of a function's configuration space, which now reads as that of one that no longer answers."""
+    config = (root / f"sys/bus/pci/devices/{address}").resolve() / "config"
+    config.write_bytes(b"\xff" * 64)
+    return config
+
+
+@pytest.mark.parametrize(("name", "fault", "gpu", "headline", "profile"), [
+    ("h800-cx7", "gpu-lost", "0000:61:00.0", "8 x H800 SXM5, 1 off the bus, 8 x ConnectX-7", "h800"),
+    ("a100-cx7", "gpu-lost", "0000:4e:00.0", "8 x A100 SXM4 80GB, 1 off the bus, 8 x ConnectX-7", "a100"),
+    ("mi300x-cx7", "", "0000:65:00.0", "8 x MI300X, 1 off the bus, 8 x ConnectX-7, 2 x ConnectX-6 Dx", "mi300x"),
+])  # fmt: skip
+def test_a_gpu_off_the_bus_is_marked_wherever_it_is_shown(
+    copy_host: Callable[..., Path], name: str, fault: str, gpu: str, headline: str, profile: str
+) -> None:
+    """The kernel and the driver go on answering from memory; no fault of mi300x-cx7 keeps the device in its place."""
+    root = copy_host(name, *filter(None, [fault]))
+    if not fault:
+        all_ones(root, gpu)
+    _, document, lines = call(root)
+    assert lines[1] == headline
+    assert {row["pci"]: row["off_the_bus"] for row in document["gpus"] if row["off_the_bus"]} == {gpu: True}
+    (row,) = (row for row in document["gpus"] if row["pci"] == gpu)
+    assert row["pcie"] == {"speed": None, "width": None}
+    shown = [line for line in lines if gpu in line and "off the bus" in line]
+    assert [line.split()[0] for line in shown][:1] == ["3"]
+    assert len(shown) == 3  # the table, the tree, the profile
+    fits = {row["name"]: row for row in document["profiles"]}
+    assert fits[profile] == {"name": profile, "fits": True, "why": [f"{gpu} is off the bus"]}
+    assert fits["linux-gpu"]["why"] == []
+
+
+def test_four_bytes_decide_and_whoever_may_not_look_accuses_nobody(copy_host: Callable[..., Path]) -> None:
+    """A register of its own may read all ones; a file that fails is noted."""
+    root = copy_host("mi300x-cx7")
+    all_ones(root, GPUS[0]).write_bytes(bytes.fromhex("0210a174") + b"\xff" * 60)
+    all_ones(root, GPUS[1]).write_bytes(b"")
+    broken = all_ones(root, GPUS[2])
+    broken.unlink()
+    broken.mkdir()
+    _, document, lines = call(root)
+    assert not any(row["off_the_bus"] for row in document["gpus"])
+    assert lines[1].startswith("8 x MI300X, 8 x")
+    assert [row["path"] for row in document["unread"] if row["path"].endswith("/config")] == [
+        f"/sys/bus/pci/devices/{GPUS[2]}/config"
+    ]
+
+
+def gone(root: Path, server: make_nvidia.Server, listed: int, drawn: int) -> None:
+    """nvidia-smi lists that many GPUs, and its matrix has another number; number 3 is the one that may be missing."""
+    there = {7: [0, 1, 2, 4, 5, 6, 7], 8: range(8)}
+    told = make_nvidia._commands(server, there[listed])
+    told |= make_nvidia._command(make_nvidia.TOPO, make_nvidia._matrix(server, there[drawn]))
+    for path, entry in told.items():
+        (root / path.lstrip("/")).write_bytes(entry.data)
+
+
+@pytest.mark.parametrize("name", ["a100-cx7", "h800-cx7"])
+@pytest.mark.parametrize(("pci", "listed", "drawn"), [(7, 7, 8), (8, 7, 8), (8, 8, 7), (7, 8, 8), (8, 7, 7), (7, 8, 7)])
+def test_a_matrix_of_another_number_of_gpus_is_joined_to_nothing(
+    copy_host: Callable[..., Path], name: str, pci: int, listed: int, drawn: int
+) -> None:
+    """Of eight, the fourth is missing somewhere: by index its neighbours would be on the wrong node and NIC."""
+    server = make_nvidia.SERVERS[name]
+    root = copy_host(name, *(["gpu-gone"] if pci == 7 else []))
+    gone(root, server, listed, drawn)
+    _, document, lines = call(root)
+    counts = f"the matrix {drawn}, the tool's own list {listed}, PCI {pci}"
+    why = f"not as many GPUs everywhere ({counts}): nothing is compared"
+    assert document["topology"] == [{"tool": MATRIX, "links": [], "nearest": [], "why": why}]
+    assert sum(why in line for line in lines) == 1
+    words = {(8, 7): "does not show {}, which PCI has", (7, 8): "shows {}, which PCI has not"}
+    by_address = words.get((pci, listed), "").format(server.address(3))
+    assert document["disagreements"] == ([f"nvidia-smi: {by_address}"] if by_address else [])
+
+
+@pytest.mark.parametrize("name", ["a100-cx7", "h800-cx7"])
+def test_seven_of_eight_that_all_agree_on_are_compared(copy_host: Callable[..., Path], name: str) -> None:
+    _, document, _ = call(copy_host(name, "gpu-gone"))
+    (told,) = document["topology"]
+    assert (len(document["gpus"]), told["why"], document["disagreements"]) == (7, None, [])
+    near = {(row["gpu"], row["nic"]) for row in told["nearest"]}
+    assert {(row["gpu"], row["nic"]) for row in document["rails"]} <= near
+    assert sum(row["link"].startswith("NV") for row in told["links"]) == 21
+
+
+def test_a_matrix_of_rocm_smi_is_joined_to_no_other_number_of_gpus(copy_host: Callable[..., Path]) -> None:
+    root = copy_host("mi300x-cx7", "gpu-lost")
+    left = [place for place in GPUS if place != "0000:c7:00.0"]
+    buses = "".join(f"GPU[{number}]\t\t: PCI Bus: {place}\n" for number, place in enumerate(left))
+    tell(root, {BUS: buses, TOPO: (OUTPUTS / "rocm_smi_01_showtopo_mi300_warning_first.txt").read_text()})
+    _, document, _ = call(root)
+    (told,) = document["topology"]
+    assert (told["links"], document["disagreements"]) == ([], [])
+    assert told["why"] == "not as many GPUs everywhere (the matrix 8, the tool's own list 7): nothing is compared"
+
+
+# --- amd-smi
+
+
+AMD = "amd-smi topology --json"
+"""Of ROCm 6.2 and later, whose links are in a list: ROCm/amdsmi CHANGELOG.md, 6.1.1."""
+
+
+def amd(places: list[str], kind: str = "XGMI") -> str:
+    """What amd-smi says of these GPUs; weight and hops as its tables have them for eight MI300X (fixture 08)."""
+
+    def link(one: int, other: int, place: str) -> dict[str, object]:
+        how = {"link_type": kind, "weight": 15, "num_hops": 1, "bandwidth": "50000-100000"}
+        own = {"link_type": "SELF", "weight": 0, "num_hops": 0, "bandwidth": "N/A"}
+        return {"gpu": other, "bdf": place, "link_status": "ENABLED", **(own if one == other else how)}
+
+    rows = [
+        {"gpu": n, "bdf": place, "links": [link(n, other, end) for other, end in enumerate(places)]}
+        for n, place in enumerate(places)
+    ]
+    return json.dumps(rows)
+
+
+def buses(places: list[str]) -> str:
+    return "".join(f"GPU[{number}]\t\t: PCI Bus: {place}\n" for number, place in enumerate(places))
+
+
+@pytest.mark.parametrize("places", [GPUS, GPUS[::-1]])
+def test_amd_smi_is_asked_first_and_has_the_addresses_itself(copy_host: Callable[..., Path], places: list[str]) -> None:
+    """ROCm builds no rocm-smi since 7.15 (ROCm/rocm-systems projects/rocm-smi-lib/README.md). Order means nothing."""
+    root = copy_host("mi300x-cx7")
+    tell(root, {AMD: amd(places), BUS: buses(GPUS[1:]), TOPO: "no answer of it counts"})
+    code, document, lines = call(root)
+    (told,) = document["topology"]
+    assert (told["tool"], told["why"], told["nearest"], document["disagreements"]) == (AMD, None, [], [])
+    assert {frozenset((row["a"], row["b"])) for row in told["links"]} == {
+        frozenset((a, b)) for a in GPUS for b in GPUS if a != b
+    }
+    assert (len(told["links"]), {row["link"] for row in told["links"]}, code) == (28, {"XGMI"}, Exit.OK)
+    assert any(line.split()[:6] == [*AMD.split(), "28", "x", "XGMI"] for line in lines)
+
+
+@pytest.mark.parametrize(("places", "kind", "wanted"), [
+    (GPUS[:-1], "XGMI", ["does not show 0000:e5:00.0, which PCI has"]),
+    ([*GPUS, "0000:f5:00.0"], "XGMI", ["shows 0000:f5:00.0, which PCI has not"]),
+    (GPUS, "PCIE", ["shows no xGMI between any of 8 x MI300X"]),
+])  # fmt: skip
+def test_amd_smi_is_compared_in_the_words_of_the_others(
+    copy_host: Callable[..., Path], places: list[str], kind: str, wanted: list[str]
+) -> None:
+    root = copy_host("mi300x-cx7")
+    tell(root, {AMD: amd(places, kind)})
+    assert call(root)[1]["disagreements"] == [f"amd-smi: {line}" for line in wanted]
+
+
+def test_partitions_by_amd_smi_are_the_gpu_that_they_are_of(copy_host: Callable[..., Path]) -> None:
+    root = copy_host("mi300x-cx7", "cpx")
+    tell(root, {AMD: amd([f"{place[:-1]}{part}" for place in GPUS for part in range(8)])})
+    _, document, _ = call(root)
+    assert (document["disagreements"], len(document["topology"][0]["links"])) == ([], 28)
+
+
+def two_radeons(where: Path, said: dict[str, str]) -> Path:
+    """The host of the outputs in ROCm/amdsmi's CHANGELOG."""
+    tree = Tree()
+    for path in ("pci0000:00/0000:08:00.0", "pci0000:40/0000:44:00.0"):
+        gpu(tree, path, "1002 744c")
+    routes(tree)
+    for words, text in said.items():
+        tree[f"/.tuner-host/cmd/{words}"] = Entry("file", 0o644, answer(text).encode())
+    return root_of(tree, where)
+
+
+def test_a_real_answer_of_amd_smi(tmp_path: Path) -> None:
+    said = {AMD: (OUTPUTS / "amd_smi_07_topology_json_new_ok.json").read_text()}
+    (told,) = call(two_radeons(tmp_path, said))[1]["topology"]
+    assert (told["tool"], told["why"]) == (AMD, None)
+    assert told["links"] == [{"a": "0000:08:00.0", "b": "0000:44:00.0", "link": "PCIE"}]
+
+
+PLACES = ["0000:08:00.0", "0000:44:00.0"]
+
+
+@pytest.mark.parametrize(("said", "tool", "why"), [
+    ({AMD: (OUTPUTS / "amd_smi_05_topology_json_old.json").read_text(), BUS: buses(PLACES)}, TOPO,
+     f"{TOPO}: not recorded"),
+    ({BUS: buses(PLACES)}, TOPO, f"{TOPO}: not recorded"),
+    ({}, TOPO, f"{AMD}: not recorded; {BUS}: not recorded"),
+    ({AMD: (OUTPUTS / "amd_smi_05_topology_json_old.json").read_text()}, TOPO,
+     f"{AMD}: no PCI address in the output; {BUS}: not recorded"),
+    ({AMD: "9|ERROR: amdgpu driver not loaded\n", BUS: buses(PLACES)}, AMD, "driver"),
+    ({AMD: "", BUS: buses(PLACES)}, AMD, "no output"),
+    ({AMD: "2|amd-smi: error: unrecognized arguments: --json\n", BUS: buses(PLACES)}, AMD, "usage error"),
+])  # fmt: skip
+def test_rocm_smi_is_asked_where_amd_smi_is_not_there_or_names_no_address(
+    tmp_path: Path, said: dict[str, str], tool: str, why: str
+) -> None:
+    """One that is there and fails is said: the other would only hide it."""
+    code, document, _ = call(two_radeons(tmp_path, said))
+    (told,) = document["topology"]
+    assert told["tool"] == tool
+    assert why in told["why"]
+    assert (told["links"], document["disagreements"], code) == ([], [], Exit.OK)
+
+
+@pytest.mark.parametrize("there", ["amd-smi", "rocm-smi", ""])
+def test_the_programs_of_amd_that_a_node_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str) -> None:
+    root, tools = two_radeons(tmp_path, {}), tmp_path / "bin"
+    tools.mkdir()
+    new = OUTPUTS / "amd_smi_07_topology_json_new_ok.json"
+    text = f"exec /bin/cat '{new}'" if there == "amd-smi" else f"printf '{buses(PLACES)}'"
+    if there:
+        (tools / there).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (tools / there).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    (told,) = inventory(Host(str(root), "live", "small", "6.8.0")).topologies
+    absent = "cannot be started: No such file or directory"
+    said = {"amd-smi": None, "": f"amd-smi {absent}; rocm-smi {absent}", "rocm-smi": f"{TOPO}: no matrix in the output"}
+    assert told.tool == (AMD if there == "amd-smi" else TOPO)
+    assert (told.why or "").startswith(said[there] or "")
+    assert (told.why is None) == (there == "amd-smi")
+
+
+# --- tools that run
 
 
 def live(root: Path, tools: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Inventory:

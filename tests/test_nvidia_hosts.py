@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import make_nvidia
-from tests.conftest import HOSTS, Result, tree
+from tests.conftest import HOSTS, Result, tree, write_profile
 from tests.make_nvidia import A100_40, A100_80, H800, SERVERS
 from tuner.detect import inventory
 from tuner.holders import holder
@@ -227,7 +227,7 @@ SEEN: dict[str, tuple[int, str, set[str], str, str]] = {
     "version-mismatch": (12, "unknown", ALL, "01234567", "not that of the loaded driver (550.90.07)"),
     "ecc-pending": (13, "pending", {"nvidia.ecc"}, "0", "in force after a reset of the GPU or a reboot"),
     "mig-on": (10, "drift", {"nvidia.mig"}, "01234567", ""),
-    "row-remap-pending": (10, "drift", {"nvidia.row_remap"}, "2", "drain the node, then nvidia-smi --gpu-reset"),
+    "row-remap-pending": (10, "drift", {"nvidia.row_remap"}, "2", "a reset remaps the bad row: drain the node"),
     "row-remap-failed": (10, "drift", {"nvidia.row_remap"}, "2", "replace the GPU"),
     "nvlink-down": (10, "drift", {"nvidia.nvlinks"}, "0", "link 5 down"),
     "pcie-degraded": (10, "drift", {"pcie.link"}, "0", "check slot, riser and BIOS"),
@@ -320,6 +320,34 @@ def test_mended_hosts_are_as_applied(
     broken("a100-cx7", "gpu-gone")
     store.mend_copy(str(copies["a100-cx7"]))
     assert tuner("verify", "--root", copies["a100-cx7"]).code == 0
+
+
+@BOTH
+@pytest.mark.parametrize(("enabled", "code"), [(True, 0), (False, 12)])
+def test_a_manager_that_runs_and_is_not_enabled_is_no_clean_next_boot(
+    copy_host: Callable[..., Path], tmp_path: Path, tuner: Tuner, name: str, enabled: bool, code: int
+) -> None:
+    """Now it runs as wanted; what starts it then is not known."""
+    root = copy_host(name)
+    profile = write_profile(tmp_path / "p.yaml", "nvidia.fabric_manager:\n  nvidia-fabricmanager.service: running")
+    if not enabled:
+        (root / "etc/systemd/system/multi-user.target.wants/nvidia-fabricmanager.service").unlink()
+    assert tuner("verify", "--root", root, "--profile", profile).code == 0
+    assert tuner("verify", "--root", root, "--profile", profile, "--next-boot").code == code
+
+
+@pytest.mark.parametrize("health", ["unhealthy", "limited"])
+def test_a_fabric_that_is_complete_and_not_healthy_is_seen(
+    copy_host: Callable[..., Path], tuner: Tuner, health: str
+) -> None:
+    """As drift, so that monitoring sees it, with the word and what to do."""
+    root = copy_host("h800-cx7")
+    text = f'{{"state": "completed", "status": "SUCCESS", "health": "{health}"}}\n'
+    (root / f".tuner-host/nvml/{H800S[2]}/fabric").write_text(text)
+    result = tuner("verify", "--root", root, "--profile", "h800", "--json")
+    (row,) = [r for r in result.document["verdicts"] if r["knob"] == "nvidia.fabric" and r["state"] != "ok"]
+    assert (result.code, row["target"], row["state"], row["running"]) == (10, H800S[2], "drift", health)
+    assert f"the fabric is {health}: nvidia-smi -q -i {H800S[2]}" in row["state_why"]
 
 
 @pytest.mark.parametrize(("name", "code", "current"), [("a100-cx7", 13, "enabled"), ("h800-cx7", 0, "disabled")])

@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Result, write_profile
-from tuner import __version__
+from tuner import __version__, documents
 from tuner.cli import main
+from tuner.host import Host
+from tuner.knobs.module import INITRAMFS
+from tuner.knobs.nvidia_modes import IN_FORCE
+from tuner.model import Plan, Seen, Setting, Verdict, Want
 
 Tuner = Callable[..., Result]
 REPO = Path(__file__).parents[1]
@@ -631,6 +635,84 @@ def test_status_on_one_screen(tuner: Tuner, root: Path, tmp_path: Path) -> None:
     assert facts["worst"][0] == "drift"
     assert "drift sysctl vm.swappiness" in drifted.out
     assert len(drifted.out.splitlines()) < 25
+
+
+def facts_of(text: str) -> dict[str, list[str]]:
+    return {line[0]: line[1:] for line in map(cells, text.splitlines()) if len(line) > 1}
+
+
+def test_status_names_the_units_that_are_not_armed(tuner: Tuner, root: Path) -> None:
+    """All of `persist status`, a row for each that would not do its part."""
+    assert facts_of(tuner("status", "--root", root).out)["units"] == ["not installed: tuner persist install"]
+    tuner("persist", "install", "--root", root)
+    assert facts_of(tuner("status", "--root", root).out)["units"] == ["6 of 6 armed"]
+    (root / "etc/systemd/system/timers.target.wants/tuner-verify.timer").unlink()
+    path = root / "etc/systemd/system/tuner-apply.service"
+    path.write_text(path.read_text(encoding="ascii") + "# more\n", encoding="ascii")
+    said = tuner("status", "--root", root)
+    assert said.code == 0
+    assert facts_of(said.out)["units"] == ["4 of 6 armed"]
+    assert "tuner-apply.service: outdated" in said.out
+    assert "tuner-verify.timer: not enabled" in said.out
+    document = tuner("status", "--root", root, "--json").document
+    assert document["units"] == tuner("persist", "status", "--root", root, "--json").document["units"]
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "armed"),
+    [
+        ("tuner-apply.service", "active: success", True),
+        ("tuner-apply.service", "inactive: success", True),
+        ("tuner-apply.service", "failed: exit-code, exit 10", False),
+        ("tuner-verify.service", "failed: exit-code, exit 10", False),
+        ("tuner-verify.timer", "active: success", True),
+        ("tuner-verify.timer", "inactive: success", False),
+        ("tuner-device.path", "failed: unit-start-limit-hit", False),
+        ("tuner-device.path", None, True),
+    ],
+)
+def test_a_unit_that_does_not_run_is_not_armed(
+    tuner: Tuner, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, result: str | None, armed: bool
+) -> None:
+    """ActiveState and Result of `systemctl show`: path and timer have to run, a service must not have failed."""
+    tuner("persist", "install", "--root", root)
+    monkeypatch.setattr("tuner.cli.persist._results", lambda *_: {name: result} if result else {})
+    said = tuner("status", "--root", root).out
+    assert facts_of(said)["units"] == ["6 of 6 armed" if armed else "5 of 6 armed"]
+    assert (f"{name}: {result}" in said) is not armed
+
+
+PENDING = [
+    (IN_FORCE, True),
+    ("until the next boot: /boot/grub/grub.cfg:120", True),
+    (f"until amdgpu is loaded again (reload or reboot; {INITRAMFS}): /etc/modprobe.d/zz-tuner.conf:2", True),
+    ("until slurmd.service is restarted", False),
+    ("until slurmd.service is started", False),
+    ("until gpu-reset.service is started", False),
+]
+
+
+@pytest.mark.parametrize(("why", "due"), PENDING)
+@pytest.mark.parametrize("state", ["pending", "drift"])
+def test_which_reasons_need_a_reboot(why: str, due: bool, state: str) -> None:
+    """As the knobs nvidia.ecc, cmdline, module and limits say it: each once, and only of what is pending."""
+    setting = Setting("cmdline", "iommu", "iommu", Want("value", "pt"), "p:1", "x", "y")
+    verdict = Verdict(setting, Seen("absent"), state, why)
+    made = Plan("0" * 64, "p", (verdict, verdict), ())
+    assert documents.reboot_due(made, Host("/", "live", "n", "6.1")) == ([why] if due and state == "pending" else [])
+    assert documents.reboot_due(made, Host("/img", "image", "n", "")) == []
+
+
+def test_status_says_once_that_a_reboot_is_due(tuner: Tuner, copy_host: Callable[..., Path], tmp_path: Path) -> None:
+    """Eight GPUs whose ECC changes at a reset: one reason, and exit 13 as verify has it."""
+    root = copy_host("a100-cx7")
+    profile = write_profile(tmp_path / "p.yaml", 'nvidia.ecc: {"*": disabled}')
+    assert tuner("status", "--root", root, "--json").document["reboot_due"] == []
+    tuner("apply", "--root", root, "--profile", profile, "--allow", "all")
+    status = tuner("status", "--root", root)
+    assert status.code == 13
+    assert [row for row in map(cells, status.out.splitlines()) if row[0] == "reboot due"] == [["reboot due", IN_FORCE]]
+    assert len(tuner("status", "--root", root, "--json").document["reboot_due"]) == 1
 
 
 def test_status_and_apply_say_that_tuner_is_off(tuner: Tuner, root: Path, profile: Path) -> None:

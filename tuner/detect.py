@@ -111,6 +111,7 @@ def _gpu(looker: Looker, found: Function) -> Gpu:
     folder = f"{DEVICES}/{found.address}"
     vendor, _, device = found.id.partition(":")
     partition = looker.text(f"{folder}/current_compute_partition", optional=True) if vendor == AMD else None
+    lost = looker.off_the_bus(found.address)
     return Gpu(
         found.address,
         found.id,
@@ -123,7 +124,8 @@ def _gpu(looker: Looker, found: Function) -> Gpu:
         _virtual(looker, found),
         partition or None,
         tuple(name for name in looker.names(f"{folder}/drm") or [] if re.fullmatch(r"(card|renderD)\d+", name)),
-        _pcie(looker, folder),
+        Pcie(None, None) if lost else _pcie(looker, folder),  # its registers read all ones: 63 lanes
+        lost,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.host import Host, Unrecorded
-from tuner.pci import PciDevice
+from tuner.pci import DEVICES, PciDevice, off_the_bus
 
 UNKNOWN = frozenset({65535, 4294967295})
 """Speeds that drivers report for a link that has none (SPEED_UNKNOWN cut to 16 or 32 bits); so is -1."""
@@ -30,7 +30,10 @@ class Pcie:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU; `serial` is what tells it from any other of its kind, `drm` its device nodes, `vf` a virtual function."""
+    """A GPU; `serial` is what tells it from any other of its kind, `drm` its device nodes, `vf` a virtual function.
+
+    `off_the_bus`: it no longer answers, and all else here is what the kernel and the driver remember of it.
+    """
 
     pci: str
     id: str
@@ -44,6 +47,7 @@ class Gpu:
     partition: str | None
     drm: tuple[str, ...]
     pcie: Pcie
+    off_the_bus: bool
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,12 @@ class Looker:
         text = self.text(path) or ""
         number = int(text) if text.isascii() and text.isdigit() else None
         return None if number in UNKNOWN else number
+
+    def off_the_bus(self, address: str) -> bool:
+        """Whether a function no longer answers; no where nobody can tell, as on a host recorded without that file."""
+        with self._noting(f"{DEVICES}/{address}/config", optional=True):
+            return off_the_bus(self.host, address)
+        return False
 
     @contextlib.contextmanager
     def _noting(self, path: str, *, optional: bool | None) -> Iterator[None]:

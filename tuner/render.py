@@ -29,6 +29,7 @@ LEGEND = {
     "drift": "differs from what is wanted",
     "missing": "was there at apply and is gone, or no longer answers",
 }
+NOT_KNOWN = "not known"
 WIDEST = 44
 REASONS = 4
 """Reasons why a next boot is not as now that are named, the most frequent ones."""
@@ -37,23 +38,30 @@ Row = tuple[str, ...]
 
 
 def value(found: Any, main: str = "") -> str:
-    """A value on one line; long text by its size; of a record the `main` field first, the others in brackets."""
+    """What a target holds on one line; long text by its size; of a record the `main` field first.
+
+    A target whose whole value is null was read as having no getter (model.known): what is not there, such as a file,
+    is null inside a record.
+    """
+    return NOT_KNOWN if found is None else _told(found, main)
+
+
+def _told(found: Any, main: str = "") -> str:
+    """A value, or a part of one, or one that is wanted: null is `none`."""
     if isinstance(found, Mapping):
         return _record(found, main)
-    if found is None:
-        return "none"
-    return _short(shown(found))
+    return "none" if found is None else _short(shown(found))
 
 
 def _record(found: Mapping[str, Any], main: str) -> str:
     if "text" in found:
         return _text(found["text"])
     if main in found:
-        others = " ".join(f"{name} {value(item)}" for name, item in found.items() if name != main)
-        return value(found[main]) + (f" ({_short(others)})" if others else "")
+        others = " ".join(f"{name} {_told(item)}" for name, item in found.items() if name != main)
+        return _told(found[main]) + (f" ({_short(others)})" if others else "")
     if len(found) > 1 and len(set(found.values())) == 1 and isinstance(next(iter(found.values())), int):
-        return value(next(iter(found.values())))
-    return " ".join(f"{name} {value(item)}" for name, item in found.items())
+        return _told(next(iter(found.values())))
+    return " ".join(f"{name} {_told(item)}" for name, item in found.items())
 
 
 def _text(text: Any) -> str:
@@ -71,8 +79,8 @@ def _short(text: str) -> str:
 def want(wanted: Want, knob: str = "") -> str:
     """A Want as the table shows it."""
     if wanted.kind == "one_of":
-        return "one of " + ", ".join(value(choice, main_of(knob)) for choice in wanted.value)
-    return SIGNS[wanted.kind] + value(wanted.value, main_of(knob))
+        return "one of " + ", ".join(_told(choice, main_of(knob)) for choice in wanted.value)
+    return SIGNS[wanted.kind] + _told(wanted.value, main_of(knob))
 
 
 def main_of(knob: str) -> str:
@@ -81,14 +89,16 @@ def main_of(knob: str) -> str:
 
 
 def reading(found: Reading) -> str:
-    """What was read, or a dash."""
+    """What was read; `not known` where the target has no getter, else a dash."""
+    if isinstance(found, Unreadable) and found.fault == "no getter":
+        return NOT_KNOWN
     return value(found.value) if isinstance(found, Seen) else "-"
 
 
 def _running(found: Verdict | Change) -> str:
     """Running value; of a record without a main field what is wanted and what is set."""
     if isinstance(found, Verdict) and not isinstance(found.reading, Seen):
-        return "-"
+        return reading(found.reading)
     seen = found.before if isinstance(found, Change) else getattr(found.reading, "value", None)
     knob, want_ = (found.knob, found.want) if isinstance(found, Change) else (found.setting.knob, found.setting.want)
     wanted = want_.choices()
@@ -164,8 +174,6 @@ def _hints(found: Plan, held: Sequence[Change], command: str) -> list[str]:
 
 def _change(change: Change, verdict: Verdict | None) -> Row:
     running, wanted = _running(change), want(change.want, change.knob)
-    if verdict and change.before is None and isinstance(verdict.reading, Unreadable):
-        running = "not known"
     if change.returning:
         wanted = value(change.value, main_of(change.knob))
     via = f"via {change.via}" if change.via else ""
@@ -182,7 +190,7 @@ def next_boot(found: Verdict) -> str:
     if found.next_boot_why:
         return f"next boot {found.next_boot_why.partition(':')[0]}"
     where = f" ({found.next_boot_by})" if found.next_boot_by and found.state in ("shadowed", "drift") else ""
-    return f"next boot {value(found.next_boot, main_of(found.setting.knob))}{where}"
+    return f"next boot {_told(found.next_boot, main_of(found.setting.knob))}{where}"
 
 
 def ahead(found: Plan, title: str = "Next boot") -> list[str]:

@@ -1,17 +1,17 @@
-"""What nvidia-smi and rocm-smi say of how GPUs and NICs hang together, joined by PCI address, and where PCI disagrees.
+"""How GPUs and NICs hang together by nvidia-smi, amd-smi and rocm-smi, joined by PCI address, and where PCI disagrees.
 
-A tool's index is joined to a PCI address by the tool's own list, a NIC by the name of its RDMA device. A tool is asked
-only where its driver has a GPU; one that is missing or hangs is a line, never an error.
+A tool's index is joined to a PCI address by the tool's own list, while both have equally many GPUs; a NIC by the name
+of its RDMA device. A tool is asked only where its driver has a GPU; one that is missing or hangs is a line, no error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tuner.hardware import Gpu, Nic, Rail, Tie, Topology
 from tuner.host.door import Host
-from tuner.probes import nvidia_smi, nvidia_topo, rocm_smi, rocm_topo
+from tuner.probes import amd_topo, nvidia_smi, nvidia_topo, rocm_smi, rocm_topo
 from tuner.probes.asking import NotMeasured, ask
 
 JOINED = {"SXM": "NVLink", "MI250": "xGMI", "MI300": "xGMI", "MI308": "xGMI", "MI325": "xGMI"}
@@ -52,6 +52,9 @@ def _nvidia(host: Host, gpus: Sequence[Gpu], nics: Sequence[Nic]) -> Told:
     if isinstance(said, NotMeasured):
         return Told(Topology(tool, why=said.why), shown)
     matrix = said.value
+    others = _miscounted({"the matrix": len(matrix.gpus), "the tool's own list": len(index.value), "PCI": len(gpus)})
+    if others:
+        return Told(Topology(tool, why=others), shown)
     places = {f"GPU{number}": place for number, place in index.value.items() if f"GPU{number}" in matrix.gpus}
     devices = {nic.rdma: nic.pci for nic in nics if nic.rdma}
     able = {label: devices[name] for label in matrix.labels if (name := matrix.device(label)) in devices}
@@ -65,25 +68,72 @@ def _nvidia(host: Host, gpus: Sequence[Gpu], nics: Sequence[Nic]) -> Told:
 
 
 def _amd(host: Host, gpus: Sequence[Gpu], nics: Sequence[Nic]) -> Told:
-    """rocm-smi has no NICs. Partitions of a GPU are functions of its address, or have the same."""
+    """amd-smi where it is on the host, for ROCm builds no rocm-smi since 7.15 (its README); neither tells of NICs.
+
+    rocm-smi too where amd-smi is of before ROCm 6.2, whose answer has no addresses (its CHANGELOG).
+    """
+    said = ask(host, amd_topo.TOPO)
+    if isinstance(said, NotMeasured):
+        if said.kind not in ("missing", "unrecorded"):
+            return Told(Topology(str(amd_topo.TOPO), why=said.why))
+        why = said.why
+    elif said.value.pci:
+        return _amd_smi(said.value, gpus)
+    else:
+        why = f"{amd_topo.TOPO}: no PCI address in the output"
+    told = _rocm_smi(host, gpus)
+    if told.shown is not None:
+        return told
+    return replace(told, topology=replace(told.topology, why=f"{why}; {told.topology.why}"))
+
+
+def _amd_smi(matrix: amd_topo.Topo, gpus: Sequence[Gpu]) -> Told:
+    """Each entry has its address. It tells nothing of NUMA nodes."""
+    own = _whole(matrix.pci, gpus)
+    links = _mesh(((one, other, link.kind) for (one, other), link in matrix.links.items()), own)
+    why = _why(matrix.cut, len(matrix.gpus), len(own))
+    return Told(Topology(str(amd_topo.TOPO), links, (), why), frozenset(own.values()))
+
+
+def _rocm_smi(host: Host, gpus: Sequence[Gpu]) -> Told:
     tool = str(rocm_topo.TOPO)
     index = ask(host, rocm_smi.BUS)
     if isinstance(index, NotMeasured):
         return Told(Topology(tool, why=index.why))
-    known = {gpu.pci for gpu in gpus}
-    own = {number: place if place in known else f"{place[:-1]}0" for number, place in index.value.items()}
+    own = _whole(index.value, gpus)
     said = ask(host, rocm_topo.TOPO)
     if isinstance(said, NotMeasured):
         return Told(Topology(tool, why=said.why), frozenset(own.values()))
     matrix = said.value
-    places = {f"GPU{number}": place for number, place in own.items() if number in matrix.gpus}
-    cells = ((f"GPU{one}", f"GPU{other}", link.kind) for (one, other), link in matrix.links.items() if one != other)
-    links = _placed(_ties((one, other, kind) for one, other, kind in cells if kind), places, {})
+    others = _miscounted({"the matrix": len(matrix.gpus), "the tool's own list": len(own)})
+    if others:
+        return Told(Topology(tool, why=others), frozenset(own.values()))
+    links = _mesh(((one, other, link.kind) for (one, other), link in matrix.links.items()), own)
     return Told(
-        Topology(tool, links, (), _why(matrix.cut, len(matrix.gpus), len(places))),
+        Topology(tool, links, (), _why(matrix.cut, len(matrix.gpus), len(set(own) & set(matrix.gpus)))),
         frozenset(own.values()),
         tuple(dict.fromkeys((own[number], node) for number, node in matrix.numa.items() if number in own)),
     )
+
+
+def _whole(places: Mapping[int, str], gpus: Sequence[Gpu]) -> dict[int, str]:
+    """The addresses of whole GPUs: a partition is a function of its GPU's address, or has the same."""
+    known = {gpu.pci for gpu in gpus}
+    return {number: place if place in known else f"{place[:-1]}0" for number, place in places.items()}
+
+
+def _mesh(cells: Iterable[tuple[int, int, str | None]], own: Mapping[int, str]) -> tuple[Tie, ...]:
+    """The links between GPUs of AMD, each pair once."""
+    told = ((f"GPU{one}", f"GPU{other}", kind) for one, other, kind in cells if one != other and kind)
+    return _placed(_ties(told), {f"GPU{number}": place for number, place in own.items()}, {})
+
+
+def _miscounted(counts: Mapping[str, int]) -> str | None:
+    """Why a matrix without addresses is joined to none: a GPU that one leaves out moves the numbers of those behind."""
+    if len(set(counts.values())) == 1:
+        return None
+    told = ", ".join(f"{who} {count}" for who, count in counts.items())
+    return f"not as many GPUs everywhere ({told}): nothing is compared"
 
 
 def _nearest(matrix: nvidia_topo.Topo, gpu: str, place: str, able: dict[str, str]) -> list[Tie]:
@@ -111,7 +161,7 @@ def _placed(ties: list[Tie], places: dict[str, str], others: dict[str, str]) -> 
 def _why(cut: bool, columns: int, placed: int) -> str | None:
     """Why the answer is not whole."""
     if placed < columns:
-        return f"{columns - placed} of {columns} GPUs of the matrix have no PCI address in the tool's list"
+        return f"{columns - placed} of {columns} GPUs have no PCI address in what the tool says"
     return "the matrix or its legend is not whole: what is there is shown" if cut else None
 
 
