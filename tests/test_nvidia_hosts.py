@@ -350,6 +350,45 @@ def test_a_fabric_that_is_complete_and_not_healthy_is_seen(
     assert f"the fabric is {health}: nvidia-smi -q -i {H800S[2]}" in row["state_why"]
 
 
+def test_undo_locks_again_what_a_switch_of_persistence_mode_cost(copy_host: Callable[..., Path], tuner: Tuner) -> None:
+    """All was undone is true of the locks too: the driver may have forgotten them while the mode was off."""
+    root = copy_host("a100-cx7")
+    words = ["apply", "--root", root, "--profile", "a100", "--with", "locked-clocks", "--allow", "all"]
+    assert tuner(*words).code == 0
+    assert tuner("verify", "--root", root).code == 0
+    done = tuner(*words, "--set", "nvidia.persistence:*=disabled", "--set", "nvidia.power_limit:*=300", "--json")
+    assert (done.code, done.document["not_restored"]) == (20, [])
+    verified = tuner("verify", "--root", root)
+    assert verified.code == 0, verified.out
+
+
+@pytest.mark.parametrize("text", ["[]", '"x"', "5", "null", "{}", '{"limit": []}'])
+def test_nonsense_for_the_power_limit_is_unknown(copy_host: Callable[..., Path], tuner: Tuner, text: str) -> None:
+    root = copy_host("h800-cx7")
+    (root / f".tuner-host/nvml/{H800S[0]}/power").write_text(f"{text}\n")
+    for verb in ("plan", "verify"):
+        result = tuner(verb, "--root", root, "--profile", "h800", "--json")
+        (row,) = [
+            v for v in result.document["verdicts"] if (v["knob"], v["target"]) == ("nvidia.power_limit", H800S[0])
+        ]
+        assert row["state"] in ("unknown", "unsupported"), row
+
+
+def test_one_gpu_without_that_clock_is_drift_before_anything_is_locked(
+    copy_host: Callable[..., Path], tuner: Tuner
+) -> None:
+    """A lock that nobody of ours set has no getter: whether a GPU takes the clock is known all the same."""
+    root = copy_host("a100-cx7")
+    place = root / f".tuner-host/nvml/{A100[2]}/supported_clocks"
+    place.write_text(place.read_text().replace("1155, ", "").replace("1155,", ""))
+    words = ["--root", root, "--profile", "a100", "--with", "locked-clocks"]
+    planned = tuner("plan", *words, "--json")
+    assert planned.code == 10, planned.err
+    odd = [v for v in planned.document["verdicts"] if v["target"] == A100[2] and v["knob"] == "nvidia.gpu_clocks"]
+    assert [v["state"] for v in odd] == ["drift"]
+    assert tuner("apply", *words, "--allow", "all").code == 10, "that GPU is not as wanted"
+
+
 @pytest.mark.parametrize(("name", "code", "current"), [("a100-cx7", 13, "enabled"), ("h800-cx7", 0, "disabled")])
 def test_mig_goes_off_at_a_reset_or_at_once(
     copy_host: Callable[..., Path], tuner: Tuner, name: str, code: int, current: str

@@ -50,6 +50,10 @@ class Allowed:
         return "" if disruption in self.classes else self.why.get(disruption) or f"needs --allow {disruption}"
 
 
+NO_VALUE = ("unsupported", "missing", "unknown")
+"""States in which nobody asked whether the target takes the value."""
+
+
 def make(
     host: Host,
     profile: str,
@@ -84,7 +88,7 @@ def make(
         verdicts[place] = ahead.see(verdict)
         if change:
             changes.append((change, place))
-    taken = {(v.setting.knob, v.setting.written) for v in verdicts.values() if isinstance(v.reading, Seen)}
+    taken = {(v.setting.knob, v.setting.written) for v in verdicts.values() if v.state not in NO_VALUE}
     for place, why in refused:
         setting = expanded[place]
         if (setting.knob, setting.written) in taken:

@@ -169,12 +169,17 @@ def aside(host: Host, places: Collection[At], known: Mapping[At, Reading]) -> Sn
 
 
 def moved(host: Host, snapshot: Snapshot, written: Collection[At]) -> dict[At, tuple[Value, Value]]:
-    """(before, now) of each place in `snapshot` that changed and is not in `written`."""
+    """(before, now) of each place in `snapshot` that changed and is not in `written`.
+
+    `now` is null where nobody can tell: a lock that a switch of persistence mode may have ended is put back as if gone.
+    """
     found: dict[At, tuple[Value, Value]] = {}
     for at, then in snapshot.items():
         if at in written or not isinstance(then, Seen) or BY_NAME[at[0]].read_only:
             continue
         now = read(host, BY_NAME[at[0]], at[1])
+        if lingering(host, at, now):
+            now = Seen(None)
         if isinstance(now, Seen) and now.value != then.value:
             found[at] = (then.value, now.value)
     return found

@@ -486,6 +486,27 @@ def test_a_lock_is_doubted_once_persistence_mode_was_switched(build: Build, knob
         assert len(sets.made) == 1 and knob.read(host, GPU) == Seen(lock)
 
 
+@pytest.mark.parametrize("now", ["enabled", "disabled"])
+def test_a_switch_that_is_refused_doubts_nothing(build: Build, monkeypatch: pytest.MonkeyPatch, now: str) -> None:
+    """The lock of a GPU whose mode stayed as it was is as certain as before: a prolog would drain a good node."""
+    host = build()
+    CORE.write(host, GPU, LOCK)
+    tell_nvml(host, GPU, now)
+    before = CORE.read(host, GPU)
+
+    def denied(*_: Any) -> None:
+        raise OSError(errno.EPERM, "NVML: no permission")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(host.nvml), "set", denied)
+        with pytest.raises(Refused):
+            KEEP.write(host, GPU, {"enabled": "disabled", "disabled": "enabled"}[now])
+    if now == "enabled":
+        assert (before, CORE.read(host, GPU)) == (Seen(LOCK), Seen(LOCK))
+    else:
+        assert isinstance(CORE.read(host, GPU), Unreadable)
+
+
 def tell_nvml(host: RecordedHost, gpu: str, word: str) -> None:
     """nvidia-smi -pm."""
     host.nvml.set(gpu, "persistence", word)

@@ -84,6 +84,20 @@ def test_remove_finds_the_script_wherever_install_put_it(root: Path, tuner: Call
     assert left.keys() - before.keys() == others
 
 
+def test_remove_knows_one_script_by_two_names(root: Path, tuner: Call) -> None:
+    """The folder of the default is a link, and slurm.conf names where it leads."""
+    (root / "srv/p").mkdir(parents=True)
+    (root / "etc/slurm").mkdir()
+    (root / "etc/slurm/prolog.d").symlink_to("/srv/p")
+    install(tuner, root)
+    (root / "etc/slurm/slurm.conf").write_text("Prolog=/srv/p/*\n", encoding="ascii")
+    (root / "srv/p/10-other").write_text("#!/bin/sh\n", encoding="ascii")
+    removed = tuner("slurm", "install", "--root", root, "--remove", "--json")
+    assert (removed.code, len(removed.document["removed"])) == (0, 4)
+    assert not (root / "srv/p/50-tuner").exists()
+    assert not (root / "etc/systemd/system" / script.SERVICE).exists()
+
+
 def test_remove_believes_no_line_that_leads_elsewhere(root: Path, tuner: Call) -> None:
     """A line of the service, a Prolog of slurm.conf: only what install wrote goes, and nothing else is even named."""
     install(tuner, root)

@@ -941,3 +941,18 @@ def test_who_only_asks_arms_nothing_and_logs_nothing(node: Path, tuner: Call, lo
     drift(node)
     assert "never ok" in tuner("slurm", "prolog", "--root", node).out
     assert log == []
+
+
+def test_a_judgement_that_is_killed_halfway_leaves_no_older_answer(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had remembered what it saw ok, and not yet kept its own answer."""
+    for name in (store.SEEN, fast.PATH):
+        (node / name.lstrip("/")).unlink()
+    drift(node)
+    assert check(node)[0] == 0
+    drift(node, "1")
+    with monkeypatch.context() as patch:
+        patch.setattr("tuner.evidence.renew", lambda *_: os._exit(1))
+        assert prolog.run(str(node))[0] in (0, BROKEN)
+    assert (node / store.SEEN.lstrip("/")).exists()
+    drift(node)
+    assert check(node)[0] == 86

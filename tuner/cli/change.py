@@ -182,7 +182,15 @@ def _apply_exit(report: Report, made: Plan) -> Exit:
     codes = [Exit.DIFFERS for o in report.outcomes if o.result in ("short", "refused")]
     codes += [Exit.DIFFERS for v in made.verdicts if v.state == "unsupported" and v.setting.required]
     codes += [exit_of(v) for v in made.verdicts if v.state in ("unknown", "missing")]
+    codes += [Exit.DIFFERS for v in made.verdicts if _refuses(v, made)]
     return worst(codes)
+
+
+def _refuses(verdict: Verdict, made: Plan) -> bool:
+    """Whether a target does not take what is wanted, so that nothing was tried: it is no drift for the operator."""
+    at = verdict.setting.at
+    writable = at[0] in BY_NAME and not BY_NAME[at[0]].read_only
+    return verdict.state == "drift" and writable and all(change.at != at for change in made.changes)
 
 
 def _outcome_lines(host: Host, report: Report, made: Plan, root: str) -> list[str]:

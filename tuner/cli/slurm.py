@@ -160,7 +160,15 @@ def _noted(host: Host) -> list[str]:
 def _scripts(host: Host, path: str, read: conf.Conf) -> list[str]:
     """The script at `path`, and those of ours that the service or a Prolog of slurm.conf leads to."""
     led = [f"{folder.rstrip('/')}/{script.NAME}" for folder in read.folders()]
-    return list(dict.fromkeys([path, *_noted(host), *(one for one in led if _ours(host, one))]))
+    found = [path, *_noted(host), *(one for one in led if _ours(host, one))]
+    return list({_real(host, one): one for one in reversed(found)}.values())[::-1]
+
+
+def _real(host: Host, path: str) -> str:
+    try:
+        return host.tree.real(path)
+    except OSError:
+        return path
 
 
 def _ours(host: Host, path: str) -> bool:

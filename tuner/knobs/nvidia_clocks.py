@@ -30,7 +30,7 @@ TRYING = "trying"
 """The range while a set goes on, and for good where it was cut short."""
 
 DOUBTED = "doubted"
-"""The range once persistence mode was switched: the driver forgets without it, and that it did cannot be seen."""
+"""The range once persistence mode was off and is on again: that the driver forgot meanwhile cannot be seen."""
 
 BOOT_ID, MODULE = "/proc/sys/kernel/random/boot_id", "/sys/module/nvidia"
 UNLOCKED = "unlocked"
@@ -295,7 +295,7 @@ def _remembered(host: Host, target: str, kind: str, uuid: str) -> tuple[int, int
 
 
 def doubt(host: Host, target: str) -> None:
-    """Persistence mode is about to be switched: the locks of before count no longer; Refused if that cannot be noted.
+    """Persistence mode is off or was: the locks of before count no longer; Refused if that cannot be noted.
 
     Without it, a lock that went with a reset while the mode was off would be believed once it is on again.
     """

@@ -67,10 +67,18 @@ class Persistence(_Word):
     question = "persistence"
 
     def write(self, host: Host, target: str, value: Value) -> None:
-        """Tells NVML unless it is so; locks of before are not believed any more: the driver may have forgotten them."""
-        if self.read(host, target) != Seen(value):
+        """Tells NVML unless it is so. Locks of before count no longer then: the driver may have forgotten them.
+
+        They do not count while it is off, so that it can be noted before it goes on, and after it went off: where the
+        driver refuses, nothing is lost.
+        """
+        if self.read(host, target) == Seen(value):
+            return
+        if value == ON:
             doubt(host, target)
         super().write(host, target, value)
+        if value != ON:
+            doubt(host, target)
 
     def next_boot(self, boots: Boots, setting: Setting) -> Next:
         """Every boot begins without it; the daemon switches it on where it is enabled and not told otherwise."""

@@ -56,6 +56,8 @@ class PowerLimit(NvidiaKnob):
     def normalise(self, host: Host, target: str, value: Value) -> Value:
         """A number within the bounds of this device; OSError for `default` where NVML gives none."""
         power = answer(host, target, "power")
+        if not isinstance(power, Mapping):
+            raise OSError(errno.EREMOTEIO, "unexpected answer of NVML for the power limit")
         low, high, usual = (_bound(power, name) for name in ("min", "max", "default"))
         if _limit(value) == DEFAULT:
             return {"limit": _watts(given(usual))}

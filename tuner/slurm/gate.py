@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner import hung, skips
+from tuner import evidence, hung, skips
 from tuner.errors import TunerError
 from tuner.host import Host, Unrecorded
 from tuner.judging import asks_tools
@@ -31,6 +31,8 @@ def decided(host: Host, policy: Policy, applied: Applied, made: Plan, acting: bo
     """
     before, there = store.seen(host, applied.settings_id), store.there(host)
     fresh = places(host, made.verdicts, before) if acting else []
+    if fresh:  # first: whoever is killed in between leaves no answer that knows less than what is remembered
+        evidence.drop(host)
     forgotten = store.see(host, applied.settings_id, fresh)
     skipped = skips.load(host)
     rows = [row_of(verdict, skipped) for verdict in made.verdicts]
