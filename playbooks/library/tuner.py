@@ -38,7 +38,8 @@ options:
   site:
     description:
       - What C(/etc/tuner/site.yaml) shall hold, for C(planned) and C(applied). Left alone where it is not given.
-      - It is written before the settings are applied, and put back when they are refused.
+      - It is written before the settings are applied, and put back as it was (mode and owner too) if they are refused.
+      - A new file has mode 0644; one that replaces another keeps its owner and mode, less what lets others write.
     type: dict
   files:
     description:
@@ -147,6 +148,7 @@ import errno
 import json
 import os
 import re
+import stat
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
@@ -154,6 +156,10 @@ from ansible.module_utils.basic import AnsibleModule
 ETC = "/etc/tuner"
 SITE = "site.yaml"
 FILE = re.compile(r"(profiles/(overlays/)?|host\.d/)[A-Za-z0-9][A-Za-z0-9_.-]*\.yaml")
+FOLDERS = ("", "profiles", "profiles/overlays", "host.d")
+"""Where those files are, below ETC."""
+FORMER = re.compile(r"\.([A-Za-z0-9][A-Za-z0-9_.-]*\.yaml)\.former")
+"""Where `put` keeps the former file until tuner has answered: in its folder, under a name that tuner does not read."""
 HEADER = "# Written by Ansible (module tuner): change it in the inventory.\n"
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_/.-]*")
 WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
@@ -296,26 +302,26 @@ def plan(module, result, files):
 def applied(module, result):
     """Makes it so; the files first, back as they were if tuner refuses."""
     params = module.params
-    files = other_files(params)
     if module.check_mode:
         planned(module, result)
         return
+    recover(params)
+    files = other_files(params)
     if files:
         plan(module, dict(result, changes=[], differences=[]), files)
         result["exit"] = OK
-    former = {path: (new, old) for path, (old, new) in files.items()}
     expect = ["--expect", params["expect"]] if params["expect"] else []
-    try:
-        put(files)
+    with contextlib.ExitStack() as undo:
+        for path, (_, text) in files.items():
+            put(path, text, undo)
         document = call(module, result, "apply", *chosen(params), *allowed(params), *expect)
         undone = bool(document["reason"])
-    except (Failed, OSError, AttributeError, KeyError, TypeError, ValueError):
-        put(former)
-        raise
+        if not undone:
+            undo.pop_all()
+            forget(module)
     for outcome in document["outcomes"]:
         note(result, outcome, outcome["result"])
     if undone:
-        put(former)
         lost = bool(document["not_restored"])
         result.update({} if lost else {"changes": [], "diff": []})
         state = f"NOT RESTORED: {', '.join(document['not_restored'])}" if lost else "all was undone"
@@ -602,26 +608,110 @@ def opened(folder, names=(), make=False):
                 os.chmod(handle, 0o755)  # whatever the umask
         yield handle
     except OSError as error:
-        if isinstance(error.filename, str):
-            error.filename = os.path.join(folder, error.filename)
+        error.filename = os.path.join(folder, error.filename) if isinstance(error.filename, str) else folder
         raise
     finally:
         os.close(handle)
 
 
-def put(files):
-    """Makes the files so, each in one step; a text of None removes it."""
-    for path, (_, text) in files.items():
-        folder, name = os.path.split(path)
-        if text is None:
-            with contextlib.suppress(FileNotFoundError), opened(*inside(path, folder)) as handle:
-                os.unlink(name, dir_fd=handle)
-            tidy(path)
-            continue
-        root, names = inside(path, folder)
-        with opened(root, names, make=True) as handle:
-            write(handle, f"{name}.ansible", text)
+def put(path, text, undo):
+    """Makes one file so, in one step; `undo`, an ExitStack, then knows how to have it as it was, mode and owner too."""
+    folder, name = os.path.split(path)
+    rights = rights_of(path)
+    root, names = inside(path, folder)
+    undo.callback(tidy, path)
+    with opened(root, names, make=True) as handle:
+        try:
+            write(handle, f"{name}.ansible", text, rights)
+            undo.callback(put_back, path, keep(handle, name))
             os.replace(f"{name}.ansible", name, src_dir_fd=handle, dst_dir_fd=handle)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{name}.ansible", dir_fd=handle)
+            raise
+
+
+def keep(folder, name):
+    """Whether there was a file or link of that name in the open folder; it has its name of FORMER too then.
+
+    A second name and no rename, so that after a power cut there is a file to boot with; a rename where the file system
+    has no second names. What lay under that name is of a killed run, and older than the file that stands (`recover`).
+    """
+    former, both = f".{name}.former", {"src_dir_fd": folder, "dst_dir_fd": folder}
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(former, dir_fd=folder)
+    try:
+        os.link(name, former, follow_symlinks=False, **both)
+    except OSError:
+        os.rename(name, former, **both)
+    return True
+
+
+def put_back(path, kept):
+    """The file as it was before `put`: the one that was kept, or none."""
+    folder, name = os.path.split(path)
+    with opened(*inside(path, folder)) as handle:
+        if kept:
+            os.rename(f".{name}.former", name, src_dir_fd=handle, dst_dir_fd=handle)
+        with contextlib.suppress(FileNotFoundError):  # the former name is still there where both were names of one file
+            os.unlink(f".{name}.former" if kept else name, dir_fd=handle)
+
+
+def former_files(params, act):
+    """Calls act(open folder, name) for each file below /etc/tuner that a former one is kept of."""
+    for folder in FOLDERS:
+        path = f"{params['root'] or ''}{ETC}/{folder}".rstrip("/")
+        try:
+            place = inside(path, path)
+        except Failed:  # nothing of ours is out there
+            continue
+        if not os.path.isdir(path):
+            continue
+        with opened(*place) as handle:
+            for found in filter(None, map(FORMER.fullmatch, sorted(os.listdir(handle)))):
+                if not stat.S_ISDIR(os.stat(found.group(), dir_fd=handle, follow_symlinks=False).st_mode):
+                    act(handle, found.group(1))
+
+
+def recover(params):
+    """Moves back what a killed run had moved aside, where nothing is under the name itself.
+
+    Where a file is, that one counts: tuner has read it since, and somebody may have edited it. It is what a refused run
+    puts back; the older one goes with the next run that tuner accepts, or when this file is replaced.
+    """
+
+    def act(handle, name):
+        """Moves one back."""
+        try:
+            os.stat(name, dir_fd=handle, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(f".{name}.former", name, src_dir_fd=handle, dst_dir_fd=handle)
+
+    former_files(params, act)
+
+
+def forget(module):
+    """Removes the former files, those of killed runs too; what stays is a warning, since the settings are applied."""
+    try:
+        former_files(module.params, lambda handle, name: os.unlink(f".{name}.former", dir_fd=handle))
+    except OSError as error:
+        module.warn(f"{error.filename}: {error.strerror}: a file that was replaced is still there")
+
+
+def rights_of(path):
+    """(mode, owner, group) of a file, or of the one that a link leads to; None where there is none.
+
+    The mode without what lets group and others write: tuner, as root, believes no such file.
+    """
+    root, names = inside(path, path)
+    with contextlib.suppress(FileNotFoundError), opened(root, names[:-1]) as handle:
+        found = os.stat(names[-1], dir_fd=handle, follow_symlinks=False)
+        return stat.S_IMODE(found.st_mode) & 0o755, found.st_uid, found.st_gid
+    return None
 
 
 def tidy(path):
@@ -638,23 +728,31 @@ def tidy(path):
         folder = above
 
 
-def write(folder, name, text):
-    """One new file in an open folder, 0644, on the disk; what lay there under its name goes, and is not written to."""
+def write(folder, name, text, rights=None):
+    """One new file in an open folder, on the disk; what lay there under its name goes, and is not written to.
+
+    `rights` are its mode, owner and group; None is 0644 and whoever runs this. It is nobody else's to read before.
+    """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(name, flags, 0o600, dir_fd=folder), "w", encoding="utf-8", errors="surrogateescape") as file:
+    handle = os.open(name, flags, 0o600, dir_fd=folder)
+    with open(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
         file.flush()
-        os.chmod(file.fileno(), 0o644)  # whatever the umask
-        os.fsync(file.fileno())
+        mode, *owners = rights or (0o644,)
+        if owners:
+            os.chown(handle, *owners)
+        os.chmod(handle, mode)  # whatever the umask
+        os.fsync(handle)
 
 
 def note_files(result, files):
     """Keeps changed files and their diff."""
     for path, (old, new) in files.items():
         result["changed"] = True
-        both = {"before": old or "", "after": new}
+        mode = f"{(rights_of(path) or (0o644,))[0]:o}"
+        both = {"before": whole({"text": old, "mode": mode}), "after": whole({"text": new, "mode": mode})}
         result.setdefault("diff", []).insert(0, {"before_header": path, "after_header": path, **both})
         result["changes"].insert(
             0, {"knob": "etc", "target": path, "before": brief({"text": old}), "after": brief({"text": new}),

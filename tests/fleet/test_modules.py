@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import fcntl
 import importlib.util
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -226,6 +228,159 @@ def test_a_failed_apply_takes_its_site_back(module: Module, copy_host: Callable[
     assert not (host / "etc/tuner/site.yaml").exists()
 
 
+NEW = {"profiles/ours.yaml": "name: ours\nsummary: x\nsettings: {sysctl: {vm.swappiness: 4}}\n"}
+OLD = b"settings: {}\r\n# only ours\r\n"
+
+
+def lay(etc: Path, name: str, kind: str) -> None:
+    """A former file of a kind below /etc/tuner: one that others may not read, or a link, to a file of that kind."""
+    place = etc / ("real.txt" if kind == "link" else name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(OLD if name == "site.yaml" else b"name: ours\r\nsummary: x\r\n" + OLD)
+    place.chmod(0o640 if kind == "group" else 0o644 if kind == "CRLF" else 0o600)
+    if kind == "group":
+        os.chown(place, -1, 1)
+    if kind == "link":
+        (etc / name).parent.mkdir(exist_ok=True)
+        (etc / name).symlink_to(os.path.relpath(place, (etc / name).parent))
+
+
+def below(etc: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    """Every file below /etc/tuner but the record of what is applied: mode, owner, group and bytes or the link."""
+    found = {}
+    for path in sorted(etc.rglob("*")):
+        about = path.lstat()
+        if not stat.S_ISDIR(about.st_mode) and "applied" not in path.parts:
+            content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
+            found[str(path.relative_to(etc))] = (about.st_mode, about.st_uid, about.st_gid, content)
+    return found
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+KINDS = ["link", "0600", "CRLF", pytest.param("group", marks=as_root)]
+
+
+@pytest.mark.parametrize("answer", ["refused", "none", "odd"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["site.yaml", "profiles/ours.yaml"])
+def test_a_failed_apply_puts_back_the_very_file(
+    module: Module, copy_host: Callable[..., Path], command: Path, tmp_path: Path, name: str, kind: str, answer: str
+) -> None:
+    """Link, mode, owner and bytes; tuner undid the run, said nothing, or what the module does not know."""
+    host, program = copy_host("plain-vm", "swappiness-refused"), tmp_path / "program"
+    end = {"refused": f'exec {command} "$@"', "none": "exit 1", "odd": """echo '{"schema": "tuner.apply/1"}'"""}
+    program.write_text(f'#!/bin/sh\n[ "$1" = plan ] && exec {command} "$@"\n{end[answer]}\n', encoding="utf-8")
+    program.chmod(0o755)
+    lay(host / "etc/tuner", name, kind)
+    before = below(host / "etc/tuner")
+    arguments = {"root": str(host), "executable": str(program), "site": {"boots_from": "disk"}, "files": NEW}
+    assert module(profile="ours", check=True, **arguments)["changed"]
+    assert below(host / "etc/tuner") == before
+    said = module(profile="ours", **arguments)
+    assert said["failed"], said
+    assert below(host / "etc/tuner") == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["site.yaml", "profiles/ours.yaml"])
+def test_a_file_that_is_replaced_is_read_by_nobody_new(module: Module, root: Path, name: str, kind: str) -> None:
+    """Its owner and mode are kept, its text is in no diff; the file that a link led to is left; nothing else is."""
+    lay(root / "etc/tuner", name, kind)
+    linked = (root / "etc/tuner" / name).stat()
+    answer = module(profile="ours", files=NEW, site={"boots_from": "disk"})
+    assert not answer.get("failed"), answer
+    about = (root / "etc/tuner" / name).lstat()
+    assert (about.st_mode, about.st_uid, about.st_gid) == (linked.st_mode, linked.st_uid, linked.st_gid)
+    assert ("only ours" in str(texts(answer))) is (kind == "CRLF")
+    left = set(below(root / "etc/tuner")) - {"real.txt"}
+    assert left == {"site.yaml", "profiles/ours.yaml"}
+    assert (kind != "link") or (root / "etc/tuner/real.txt").read_bytes().endswith(OLD)
+
+
+def test_what_others_may_write_they_may_not_any_more(module: Module, root: Path) -> None:
+    """tuner, as root, believes no file that others can write: the mode of the former one is kept without that."""
+    lay(root / "etc/tuner", "site.yaml", "CRLF")
+    (root / "etc/tuner/site.yaml").chmod(0o4662)
+    assert not module(profile="linux-gpu", site={"boots_from": "disk"}).get("failed")
+    assert stat.S_IMODE((root / "etc/tuner/site.yaml").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_unchanged_text_is_not_touched(module: Module, root: Path, linked: bool) -> None:
+    """Not by its time, its number or its link either, and a line end of another system is no change."""
+    place = root / "etc/tuner/real.txt"
+    assert not module(profile="ours", files=NEW).get("failed")
+    ours = root / "etc/tuner/profiles/ours.yaml"
+    ours.write_bytes(ours.read_bytes().replace(b"\n", b"\r\n"))
+    if linked:
+        ours.rename(place)
+        ours.symlink_to("../real.txt")
+    before = ours.lstat()
+    answer = module(profile="ours", files=NEW)
+    assert (answer.get("failed"), answer["changed"]) == (None, False), answer
+    after = ours.lstat()
+    assert (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns)
+
+
+@pytest.mark.parametrize("stands", [False, True])
+@pytest.mark.parametrize("name", ["site.yaml", "profiles/ours.yaml", "profiles/overlays/o.yaml", "host.d/a.yaml"])
+def test_what_a_killed_run_moved_aside_is_moved_back(
+    module: Module, copy_host: Callable[..., Path], name: str, stands: bool
+) -> None:
+    """Before anything else, unless a file stands there, which counts; check mode leaves both; success leaves none."""
+    host, arguments = copy_host("plain-vm"), {"profile": "linux-gpu", "site": {"boots_from": "disk"}}
+    etc = host / "etc/tuner"
+    former = (etc / name).with_name(f".{(etc / name).name}.former")
+    lay(etc, name, "0600")
+    former.hardlink_to(etc / name)
+    (etc / name).unlink()
+    if stands:
+        lay(etc, name, "CRLF")
+    before = below(etc)
+    module(check=True, root=str(host), **arguments)
+    assert below(etc) == before
+    wanted = before[name] if stands else before[str(former.relative_to(etc))]
+    assert module(root=str(host), profile="linux-gpu", set=["sysctl:vm.swappiness=x"])["failed"]
+    assert below(etc)[name] == wanted
+    assert not module(root=str(host), profile="linux-gpu").get("failed")
+    assert below(etc) == {name: wanted}
+
+
+def test_a_file_system_without_second_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is moved aside then, and moved back the same."""
+    code, etc = loaded_tuner(), root / "etc/tuner"
+    lay(etc, "site.yaml", "link")
+    before = below(etc)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(code.os, "link", refused)
+    with contextlib.ExitStack() as undo:
+        code.put(f"{root}/etc/tuner/site.yaml", "settings: {}\n", undo)
+        assert sorted(below(etc)) == [".site.yaml.former", "real.txt", "site.yaml"]
+        assert (etc / "site.yaml").read_bytes() == b"settings: {}\n"
+    assert below(etc) == before
+
+
+def test_a_write_that_fails_leaves_the_former_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: the file stands as it was, without a second name or half a text beside it; the place is named."""
+    code, etc = loaded_tuner(), root / "etc/tuner"
+    lay(etc, "site.yaml", "0600")
+    before = below(etc)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for call in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(code.os, call, full)
+            with pytest.raises(OSError, match="No space left") as caught, contextlib.ExitStack() as undo:
+                code.put(f"{root}/etc/tuner/site.yaml", "settings: {}\n", undo)
+        assert caught.value.filename == str(etc)
+        assert below(etc) == before, call
+
+
 @pytest.mark.parametrize("answer", ["[1, 2]", "5", '"text"', "null", "{}", '{"schema": "other/1"}', "not JSON", ""])
 @pytest.mark.parametrize("state", ["planned", "applied", "verified", "rolled_back"])
 def test_an_answer_that_is_not_tuners_is_one_line(
@@ -264,9 +419,6 @@ def test_a_link_out_of_the_tree_is_not_followed(module: Module, root: Path, tmp_
     assert (said["failed"], said["exit"]) == (True, 64)
     assert "leads out of" in said["msg"]
     assert list(outside.iterdir()) == []
-
-
-NEW = {"profiles/ours.yaml": "name: ours\nsummary: x\nsettings: {sysctl: {vm.swappiness: 4}}\n"}
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "dangling", "pipe"])
@@ -323,8 +475,16 @@ def test_folders_that_become_links_are_not_followed(
     monkeypatch.setattr(code, "inside", inside if late else real)
     if not late:
         swap()
+
+    def change() -> None:
+        if text is None:
+            code.put_back(path, kept=False)
+        else:
+            with contextlib.ExitStack() as undo:
+                code.put(path, text, undo)
+
     with pytest.raises((OSError, code.Failed), match=r"Not a directory|leads out of"):
-        code.put({path: ("old\n", text)})
+        change()
     assert tree(outside) == before
 
 
