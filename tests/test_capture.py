@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import errno
 import os
 import stat
@@ -128,6 +129,20 @@ def test_nothing_tells_which_machine_it_was(marked: Path, tmp_path: Path) -> Non
     assert {"host name", "ip", "mac", "serial", "uuid"} <= set(document["replaced"])
     _rest_stays(marked, text)
     _equal_stays_equal(replayed(tmp_path / "c.host"))
+
+
+def test_no_serial_number_lies_in_bytes_of_a_configuration_space(
+    copy_host: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Only root reads past the header, where capabilities lie, that of the serial number too."""
+    root = copy_host("h800-cx7")
+    gpu = "0000:1b:00.0"
+    place = (root / f"sys/bus/pci/devices/{gpu}").resolve() / "config"
+    header = bytes(range(64))
+    place.write_bytes(header + b"\x03\x00\x01\x00" + b"SERIAL42" * 64)
+    text = call(root, tmp_path / "c.host")[1]
+    assert open_host(str(replayed(tmp_path / "c.host").root)).read(f"/sys/bus/pci/devices/{gpu}/config") == header
+    assert base64.b64encode(b"SERIAL42" * 2).decode()[:16] not in text
 
 
 def _rest_stays(root: Path, text: str) -> None:
