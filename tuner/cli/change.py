@@ -24,7 +24,7 @@ from tuner.journal import Journal, Line
 from tuner.knobs import BY_NAME
 from tuner.ledger import Ledger, fold
 from tuner.lock import locked
-from tuner.model import Plan, Verdict
+from tuner.model import Absent, Plan, Verdict
 from tuner.profile import Profile, match
 from tuner.run import Progress, Report, Stop
 from tuner.undo import rollback as undo
@@ -187,9 +187,12 @@ def _apply_exit(report: Report, made: Plan) -> Exit:
 
 
 def _refuses(verdict: Verdict, made: Plan) -> bool:
-    """Whether a target does not take what is wanted, so that nothing was tried: it is no drift for the operator."""
+    """Whether a target does not take what is wanted, so that nothing was tried: it is no drift for the operator.
+
+    In an image nothing has a value to differ; what its next boot will not have is said by its verdicts.
+    """
     at = verdict.setting.at
-    writable = at[0] in BY_NAME and not BY_NAME[at[0]].read_only
+    writable = at[0] in BY_NAME and not BY_NAME[at[0]].read_only and not isinstance(verdict.reading, Absent)
     return verdict.state == "drift" and writable and all(change.at != at for change in made.changes)
 
 
