@@ -193,17 +193,22 @@ def log(machine: Machine) -> Iterator[Callable[[], list[str]]]:
             os.unlink("/dev/log")
 
 
+def ours(lines: list[str]) -> list[str]:
+    """Lines of this test's operator: other programs of this machine log too, Ansible among them."""
+    return [line for line in lines if "operator7" in line]
+
+
 def test_one_syslog_line_per_write(machine: Machine, profile: Path, log: Callable[[], list[str]]) -> None:
     """Who, settings id, knob and target, before and after: for every write of apply and of rollback, for no other."""
     operator = {"SUDO_USER": "operator7"}
     code, document, _ = machine.tuner("apply", "--profile", profile, "--allow", "memory", **operator)
     assert code == 0
-    forth = log()
+    forth = ours(log())
     machine.tuner("verify", **operator)
     machine.tuner("apply", "--profile", profile, "--allow", "memory", **operator)
-    assert log() == []
+    assert ours(log()) == []
     assert machine.tuner("rollback", **operator)[0] == 0
-    back = log()
+    back = ours(log())
     for lines in (forth, back):
         assert len(lines) == len(machine.places) + files(machine)
         for place in machine.places.values():
