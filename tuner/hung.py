@@ -29,10 +29,11 @@ def living(root: str) -> list[str]:
     except OSError:
         return []
     try:
-        names = [name for name in posix.listdir(folder) if _is_record(name)]
-        found = {_path(name, folder) for name in names if _lives(name)}
-        for name in names:
-            if not _lives(name):
+        found = set()
+        for name in filter(_is_record, posix.listdir(folder)):
+            if _lives(name):
+                found.add(_path(name, folder))
+            else:
                 _forget(name, folder)
     finally:
         posix.close(folder)

@@ -85,6 +85,11 @@ def asks_tools(applied: Applied) -> bool:
     return any(BY_NAME[s.knob].cost != "file" for s in applied.settings if s.knob in BY_NAME)
 
 
+def lasting(host: Host) -> bool:
+    """Whether an answer may be given again later: no run is open, nothing is skipped for a while, nothing hangs."""
+    return not (open_run(host) or skips.load(host) or hung.living(host.root))
+
+
 def open_run(host: Host) -> bool:
     """Whether a run began and did not end, or nobody may know."""
     with host.tree.unnoted():

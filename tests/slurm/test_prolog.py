@@ -229,7 +229,7 @@ def test_what_several_add_at_once_is_all_there(node: Path) -> None:
     words = [[sys.executable, "-c", ADDS, str(node), settings, name] for name in "abc"]
     processes = [subprocess.Popen(line) for line in words]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
-    targets = {target for _, target in store.seen(open_host(str(node)), settings)}
+    targets = {target for _, target in store.known(open_host(str(node)), settings)[0]}
     assert {f"{name}.{number}" for name in "abc" for number in range(5)} <= targets
 
 

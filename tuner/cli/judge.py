@@ -7,12 +7,12 @@ import json
 import os
 
 from tuner import applied as cache
-from tuner import documents, evidence, formats, hung, off, render, skips
+from tuner import documents, evidence, formats, off, render
 from tuner import plan as planning
 from tuner.cli.common import Answer, exit_of, no_overlays, open_root, profile_of, words_of
 from tuner.errors import Exit, TunerError, worst
 from tuner.host import Host
-from tuner.judging import asks_tools, judged, open_run
+from tuner.judging import asks_tools, judged, lasting
 from tuner.ledger import Applied
 from tuner.model import Plan, Verdict, settings_id
 from tuner.profile import load_profile
@@ -71,12 +71,11 @@ def _noted(host: Host) -> tuple[Applied, Plan, list[str]]:
     tree = evidence.note(host)
     applied, made = judged(host)
     said = notes(host, applied)
-    if not (open_run(host) or off.state(host) or skips.load(host) or hung.living(host.root)):
+    answers = {}
+    if lasting(host) and not off.state(host):
         answers = {} if asks_tools(applied) else _answers(host, applied, made, said)
         answers |= gate.answers(host, applied, made)
-        evidence.renew(host, tree, answers)
-    else:
-        evidence.drop(host)
+    evidence.renew(host, tree, answers)
     return applied, made, said
 
 

@@ -37,6 +37,9 @@ UNLOCKED = "unlocked"
 CUT_SHORT = "a set of tuner was cut short, and nobody knows what the driver took"
 SWITCHED = "locked before persistence mode was off: the driver may have forgotten it"
 
+UNSURE = {TRYING: CUT_SHORT, DOUBTED: SWITCHED}
+"""Ranges that say nothing, and why."""
+
 SETTLING, PAUSE = 1.5, 0.1
 """Seconds that a clock is given to come down below a new lock, and between two looks."""
 
@@ -159,7 +162,7 @@ class _Locked(NvidiaKnob):
             uuid = answer(host, target, "uuid")
             return _remembered(host, target, self.kind, uuid) is not None and forgetful(host, target)
         except _NoGetter as unknown:
-            return str(unknown) in (CUT_SHORT, SWITCHED)
+            return str(unknown) in UNSURE.values()
         except (OSError, Unrecorded, ValueError):
             return False
 
@@ -274,7 +277,7 @@ def _sound(entry: Any) -> bool:
     pair = (
         isinstance(ends, list) and len(ends) == 2 and all(type(mhz) is int for mhz in ends) and 0 < ends[0] <= ends[1]
     )
-    return (ends is None or ends in (TRYING, DOUBTED) or pair) and bool(entry["uuid"] and entry["boot"])
+    return (ends is None or ends in list(UNSURE) or pair) and bool(entry["uuid"] and entry["boot"])
 
 
 def _remembered(host: Host, target: str, kind: str, uuid: str) -> tuple[int, int] | None:
@@ -289,8 +292,8 @@ def _remembered(host: Host, target: str, kind: str, uuid: str) -> tuple[int, int
         raise _NoGetter("locked before the reboot: the driver forgets")
     if entry["driver"] != since["driver"]:
         raise _NoGetter("locked before the driver was loaded again: it forgets")
-    if entry["range"] in (TRYING, DOUBTED):
-        raise _NoGetter(CUT_SHORT if entry["range"] == TRYING else SWITCHED)
+    if isinstance(entry["range"], str):
+        raise _NoGetter(UNSURE[entry["range"]])
     return None if entry["range"] is None else (entry["range"][0], entry["range"][1])
 
 

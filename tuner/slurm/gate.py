@@ -29,14 +29,14 @@ def decided(host: Host, policy: Policy, applied: Applied, made: Plan, acting: bo
 
     Not `acting`: nothing is remembered.
     """
-    before, there = store.seen(host, applied.settings_id), store.there(host)
+    before, there = store.known(host, applied.settings_id)
     fresh = places(host, made.verdicts, before) if acting else []
     if fresh:  # first: whoever is killed in between leaves no answer that knows less than what is remembered
         evidence.drop(host)
     forgotten = store.see(host, applied.settings_id, fresh)
     skipped = skips.load(host)
     rows = [row_of(verdict, skipped) for verdict in made.verdicts]
-    found = decide(policy, _hanging(host, rows, {**there, **before}), before, there)
+    found = decide(policy, _hanging(host, rows, there), before, there)
     strange = [f"no knob {name}: the policy names it" for name in policies.strangers(policy)]
     return replace(found, marks=(*strange, *found.marks)), forgotten
 

@@ -62,12 +62,10 @@ def _unjudged(host: Host, why: str, path: str, acting: bool) -> Answer:
     off_why = off.state(host)
     if off_why or policy.mode == "off" or applied is None:
         return START, [off_why or why]
-    seen, there, skipped = store.seen(host, applied.settings_id), store.there(host), skips.load(host)
+    (seen, there), skipped = store.known(host, applied.settings_id), skips.load(host)
     wanted = {setting.at for setting in applied.settings}
     rows = []
-    for place in {**there, **seen}.values():
-        if (place.knob, place.target) not in wanted:
-            continue
+    for place in (place for at, place in there.items() if at in wanted):
         state, said = ("missing", gate.HANGS) if path and gate.hanging(place, [path]) else ("unknown", why)
         skip = skips.of(skipped, place.knob, place.target)
         rows.append(Row(place.knob, place.target, state, place.gate, want=place.want, why=said, skipped=skip))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
 
-from tuner import evidence, hung, off, skips
+from tuner import evidence, off
 from tuner.errors import TunerError
 from tuner.evidence import NotingTree
 from tuner.host import Host, open_host
-from tuner.judging import judged, open_run
+from tuner.judging import judged, lasting
 from tuner.slurm import gate
 from tuner.slurm import policy as policies
 from tuner.slurm.decide import marked
@@ -44,8 +44,7 @@ def _decided(host: Host, tree: NotingTree, limit: Callable[[float], object], act
     decision, forgotten = gate.decided(host, policy, applied, made, acting)
     answers = {} if forgotten else gate.kept(policy, applied, decision)
     if acting:
-        lasting = answers and not skips.load(host) and not hung.living(host.root) and not open_run(host)
-        evidence.renew(host, tree, answers if lasting else {})
+        evidence.renew(host, tree, answers if lasting(host) else {})
     rows = [astuple(row) for row in decision.drain]
     lines = [marked(decision.marks), f"what is ok now will gate nothing: {forgotten}" if forgotten else ""]
     return {"drain": rows, "lines": [line for line in lines if line], "settings_id": applied.settings_id}

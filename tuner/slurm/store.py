@@ -69,24 +69,22 @@ def boot(host: Host) -> str:
         return ""
 
 
-def seen(host: Host, settings_id: str) -> dict[tuple[str, str], Place]:
-    """The places that were ok in this boot under these settings."""
-    found = _of_this_boot(host)
-    return _places(found.get("seen")) if found.get("settings_id") == settings_id else {}
+Places = dict[tuple[str, str], Place]
 
 
-def there(host: Host) -> dict[tuple[str, str], Place]:
-    """The places that were ok in this boot under whatever settings: a device that was there once, and may be gone."""
-    found = _of_this_boot(host)
-    return {**_places(found.get("former")), **_places(found.get("seen"))}
+def known(host: Host, settings_id: str) -> tuple[Places, Places]:
+    """The places that were ok in this boot: under these settings, and under whatever settings.
 
-
-def _of_this_boot(host: Host) -> dict[str, Any]:
+    The latter have the former in them: a device that was there once, and may be gone.
+    """
     found = _read(host, SEEN)
-    return found if isinstance(found, dict) and found.get("boot") == boot(host) else {}
+    if not isinstance(found, dict) or found.get("boot") != boot(host):
+        return {}, {}
+    last = _places(found.get("seen"))
+    return last if found.get("settings_id") == settings_id else {}, {**_places(found.get("former")), **last}
 
 
-def _places(rows: Any) -> dict[tuple[str, str], Place]:
+def _places(rows: Any) -> Places:
     try:
         places = [Place(row[0], row[1], row[2], row[3], tuple(row[4])) for row in rows or ()]
     except (TypeError, KeyError, IndexError):
@@ -100,20 +98,21 @@ def see(host: Host, settings_id: str, places: Iterable[Place]) -> str:
     What was judged under settings that are no longer applied is not kept: it would take the place of what is.
     """
     new = {(place.knob, place.target): place for place in places}
-    before = seen(host, settings_id)
+    before = known(host, settings_id)[0]
     if {**before, **new} == before:
         return ""
     with _alone(host):
         applied = cache.current(host)[0]
         if applied is None or applied.settings_id != settings_id:
             return "other settings were applied meanwhile"
-        now = {**seen(host, settings_id), **new}
-        former = {at: place for at, place in there(host).items() if at not in now}
+        now, there = known(host, settings_id)
+        now = {**now, **new}
+        former = {at: place for at, place in there.items() if at not in now}
         rows = {"seen": _rows(now), "former": _rows(former)}
         return put(host, SEEN, {"boot": boot(host), "settings_id": settings_id, **rows})
 
 
-def _rows(places: dict[tuple[str, str], Place]) -> list[list[Any]]:
+def _rows(places: Places) -> list[list[Any]]:
     return [list(asdict(place).values()) for place in list(places.values())[:MOST]]
 
 
